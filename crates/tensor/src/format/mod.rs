@@ -1,0 +1,1 @@
+//! How weights are stored: one type a format, each with its block layout and an exact scalar dequantiser.

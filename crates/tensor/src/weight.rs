@@ -83,6 +83,22 @@ impl Weight {
         self.planes.iter().map(Bytes::len).sum()
     }
 
+    /// Rows `first_row .. first_row + rows` as a weight of their own, sharing the bytes.
+    ///
+    /// Stacked matrices (the experts `[experts, out, in]` of a layer) are one weight of `experts * out` rows; this takes
+    /// one of them out.
+    ///
+    /// # Errors
+    /// If the range is empty or reaches past the last row, or if its first row shares a block of scales with the row
+    /// before it (FP8 with 128 x 128 blocks can be cut at multiples of 128 only).
+    pub fn view(&self, name: impl Into<Arc<str>>, first_row: usize, rows: usize) -> Result<Self, WeightError> {
+        let planes = self
+            .format
+            .slice(&self.planes, self.rows, self.cols, first_row, rows)
+            .map_err(|reason| WeightError { name: self.name.to_string(), reason })?;
+        Ok(Weight { name: name.into(), format: self.format, rows, cols: self.cols, planes })
+    }
+
     /// Writes row `row` as exact f32 values to `out` (`[cols]`).
     ///
     /// # Panics

@@ -1,0 +1,51 @@
+//! What a device does for the engine.
+
+use crate::{Batch, Program, Tap};
+
+/// What a step computed.
+#[derive(Clone, Debug, Default)]
+pub struct Outputs {
+    /// Logits of the wanted rows, `[wanted, vocab]`.
+    pub logits: Vec<f32>,
+    /// The tensors that the program was asked to return, each `[rows, width]`.
+    pub taps: Vec<(Tap, Vec<f32>)>,
+}
+
+/// A fault of the device or of memory; never of the program.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// Memory for the KV cache or the arena cannot be had.
+    #[error("out of memory: {bytes} more bytes for {what} are needed; a smaller --context would fit")]
+    OutOfMemory {
+        /// What it was for.
+        what: &'static str,
+        /// How many bytes were asked for.
+        bytes: usize,
+    },
+    /// The device's worker threads cannot be started.
+    #[error("cannot start {threads} worker threads: {reason}")]
+    Threads {
+        /// How many were asked for.
+        threads: usize,
+        /// The system's reason.
+        reason: String,
+    },
+}
+
+/// Runs programs and keeps the KV cache.
+///
+/// For every row, the result is a function of that row's tokens and context alone: neither the number of rows in the
+/// batch, nor their order, nor threads change a bit.
+pub trait Backend: Send {
+    /// Makes sure that KV group `group` has at least `pages` pages.
+    ///
+    /// # Errors
+    /// If memory is short.
+    fn reserve(&mut self, group: usize, pages: usize) -> Result<(), DeviceError>;
+
+    /// Runs `program` on `batch`. Rows write their keys and values to their slots; pages must have been reserved.
+    ///
+    /// # Errors
+    /// If the device fails or memory for the arena is short.
+    fn run(&mut self, program: &Program, batch: &Batch) -> Result<Outputs, DeviceError>;
+}

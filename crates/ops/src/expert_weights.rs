@@ -1,0 +1,66 @@
+//! The weight of each chosen expert: softmax of the router logits over all experts, optionally scaled to sum to one
+//! over the chosen ones.
+
+use crate::reference::Memory;
+use crate::{ElementType, Recorder, Rule, Tensor};
+
+/// `logits`: `[rows, experts]`; `ids`: `[rows, k]`; `out`: `[rows, k]`.
+#[derive(Clone, Debug)]
+pub struct ExpertWeights {
+    /// Router logits.
+    pub logits: Tensor,
+    /// From [`crate::Route`].
+    pub ids: Tensor,
+    /// Whether the weights of a row sum to one.
+    pub normalize: bool,
+    /// Result.
+    pub out: Tensor,
+}
+
+impl Recorder {
+    /// Weighs the chosen experts.
+    pub fn expert_weights(&mut self, logits: Tensor, ids: Tensor, normalize: bool) -> Tensor {
+        let out = self.tensor(logits.rows(), ids.width(), ElementType::F32);
+        self.push(ExpertWeights { logits, ids, normalize, out });
+        out
+    }
+}
+
+impl ExpertWeights {
+    /// One row: `logits` `[experts]`, `ids` and `out` `[k]`.
+    pub fn weigh(&self, logits: &[f32], ids: &[u32], out: &mut [f32]) {
+        let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let all: f32 = logits.iter().map(|v| (v - max).exp()).sum();
+        for (out, &id) in out.iter_mut().zip(ids) {
+            *out = (logits[id as usize] - max).exp() / all;
+        }
+        if self.normalize {
+            let chosen: f32 = out.iter().sum();
+            out.iter_mut().for_each(|v| *v /= chosen);
+        }
+    }
+}
+
+impl Rule for ExpertWeights {
+    fn inputs(&self) -> Vec<Tensor> {
+        vec![self.logits, self.ids]
+    }
+
+    fn output(&self) -> Option<Tensor> {
+        Some(self.out)
+    }
+
+    fn check(&self) {
+        let Self { logits, ids, out, .. } = self;
+        assert!(logits.is_f32() && !ids.is_f32() && out.is_f32(), "{self:?}");
+        assert!(logits.rows() == ids.rows() && (ids.rows(), ids.width()) == (out.rows(), out.width()), "{self:?}");
+    }
+
+    fn reference(&self, memory: &mut Memory<'_>) {
+        let ids = memory.read_indices(&self.ids);
+        let mut ids = ids.chunks_exact(self.ids.width());
+        memory.map_rows(&self.logits, &self.out, |logits, out| {
+            self.weigh(logits, ids.next().expect("as many rows as logits"), out);
+        });
+    }
+}

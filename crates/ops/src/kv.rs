@@ -1,0 +1,224 @@
+//! The KV cache: pages of 64 tokens, for each group of layers with equal window, heads and type.
+//!
+//! Invariant: a page is immutable once its 64 tokens are committed; whoever shares it may rely on its bits.
+
+use half::{bf16, f16};
+use kapitsa_tensor::DType;
+
+/// Tokens of a page.
+pub const PAGE_TOKENS: usize = 64;
+
+/// Index of a page in the storage of its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PageId(pub u32);
+
+/// What one attention layer keeps for each token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KvShape {
+    /// Key (and value) heads.
+    pub kv_heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// Sliding window: a query sees itself and the `window - 1` tokens before it. `None` sees all.
+    pub window: Option<usize>,
+}
+
+/// Layers that share pages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KvGroup {
+    /// What each layer of the group keeps for a token.
+    pub shape: KvShape,
+    /// Number of layers in the group.
+    pub layers: usize,
+}
+
+/// Which group each attention layer belongs to, and the element type of all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KvLayout {
+    /// Element type of keys and values.
+    pub dtype: DType,
+    /// The groups, in order of their first layer.
+    pub groups: Vec<KvGroup>,
+    /// For each attention layer: its group and its index there.
+    pub layers: Vec<(usize, usize)>,
+}
+
+impl KvLayout {
+    /// Groups the attention layers of a model.
+    pub fn new(dtype: DType, layers: &[KvShape]) -> Self {
+        let mut layout = KvLayout { dtype, groups: vec![], layers: vec![] };
+        for &shape in layers {
+            let group = layout.groups.iter().position(|g| g.shape == shape).unwrap_or_else(|| {
+                layout.groups.push(KvGroup { shape, layers: 0 });
+                layout.groups.len() - 1
+            });
+            layout.layers.push((group, layout.groups[group].layers));
+            layout.groups[group].layers += 1;
+        }
+        layout
+    }
+
+    /// Elements of one page of `group`.
+    pub fn page_len(&self, group: usize) -> usize {
+        let KvGroup { shape, layers } = &self.groups[group];
+        layers * 2 * shape.kv_heads * PAGE_TOKENS * shape.head_dim
+    }
+
+    /// Bytes that one token takes in all groups.
+    pub fn token_bytes(&self) -> usize {
+        (0..self.groups.len()).map(|g| self.page_len(g) / PAGE_TOKENS * self.dtype.bytes()).sum()
+    }
+}
+
+/// Keys or values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Rotated keys.
+    Key,
+    /// Values.
+    Value,
+}
+
+/// Pages in host memory. In a page: layer, part, head, token, element.
+#[derive(Debug)]
+pub struct HostKv {
+    layout: KvLayout,
+    groups: Vec<Vec<Page>>,
+}
+
+#[derive(Debug)]
+enum Page {
+    F32(Vec<f32>),
+    F16(Vec<f16>),
+    Bf16(Vec<bf16>),
+}
+
+/// A head's keys or values in one page, `[64, head_dim]`.
+#[derive(Clone, Copy, Debug)]
+pub enum HeadPage<'a> {
+    /// Stored as f32.
+    F32(&'a [f32]),
+    /// Stored as f16.
+    F16(&'a [f16]),
+    /// Stored as bf16.
+    Bf16(&'a [bf16]),
+}
+
+impl HostKv {
+    /// An empty cache.
+    pub fn new(layout: KvLayout) -> Self {
+        let groups = layout.groups.iter().map(|_| vec![]).collect();
+        HostKv { layout, groups }
+    }
+
+    /// Its layout.
+    pub fn layout(&self) -> &KvLayout {
+        &self.layout
+    }
+
+    /// Makes sure that `group` has at least `pages` pages; new ones are zero. Returns `false` if memory is short.
+    #[must_use]
+    pub fn reserve(&mut self, group: usize, pages: usize) -> bool {
+        let len = self.layout.page_len(group);
+        while self.groups[group].len() < pages {
+            let page = match self.layout.dtype {
+                DType::F32 => zeroed(len).map(Page::F32),
+                DType::F16 => zeroed(len).map(Page::F16),
+                DType::Bf16 => zeroed(len).map(Page::Bf16),
+            };
+            let Some(page) = page else { return false };
+            self.groups[group].push(page);
+        }
+        true
+    }
+
+    /// Keys or values of `head` of attention layer `layer` in `page`, `[64, head_dim]`.
+    pub fn head_page(&self, layer: usize, page: PageId, part: Part, head: usize) -> HeadPage<'_> {
+        let (group, _) = self.layout.layers[layer];
+        let range = self.head_range(layer, part, head);
+        match &self.groups[group][page.0 as usize] {
+            Page::F32(data) => HeadPage::F32(&data[range]),
+            Page::F16(data) => HeadPage::F16(&data[range]),
+            Page::Bf16(data) => HeadPage::Bf16(&data[range]),
+        }
+    }
+
+    /// Stores `values` (`[head_dim]`) at `slot` of a sequence whose pages for the layer's group are `pages`.
+    pub fn write(&mut self, layer: usize, pages: &[PageId], slot: usize, part: Part, head: usize, values: &[f32]) {
+        let (group, _) = self.layout.layers[layer];
+        let dim = self.layout.groups[group].shape.head_dim;
+        let start = self.head_range(layer, part, head).start + slot % PAGE_TOKENS * dim;
+        match &mut self.groups[group][pages[slot / PAGE_TOKENS].0 as usize] {
+            Page::F32(data) => data[start..start + dim].copy_from_slice(values),
+            Page::F16(data) => {
+                for (to, from) in data[start..start + dim].iter_mut().zip(values) {
+                    *to = f16::from_f32(*from);
+                }
+            }
+            Page::Bf16(data) => {
+                for (to, from) in data[start..start + dim].iter_mut().zip(values) {
+                    *to = bf16::from_f32(*from);
+                }
+            }
+        }
+    }
+
+    fn head_range(&self, layer: usize, part: Part, head: usize) -> std::ops::Range<usize> {
+        let (group, index) = self.layout.layers[layer];
+        let KvShape { kv_heads, head_dim, .. } = self.layout.groups[group].shape;
+        let len = PAGE_TOKENS * head_dim;
+        let start = ((index * 2 + (part == Part::Value) as usize) * kv_heads + head) * len;
+        start..start + len
+    }
+}
+
+impl HeadPage<'_> {
+    /// Widens tokens `first..first + out.len() / head_dim` to `out`.
+    pub fn widen(&self, first: usize, head_dim: usize, out: &mut [f32]) {
+        use half::slice::HalfFloatSliceExt;
+        let range = first * head_dim..first * head_dim + out.len();
+        match self {
+            HeadPage::F32(data) => out.copy_from_slice(&data[range]),
+            HeadPage::F16(data) => data[range].convert_to_f32_slice(out),
+            HeadPage::Bf16(data) => data[range].convert_to_f32_slice(out),
+        }
+    }
+}
+
+fn zeroed<T: Copy + Default>(len: usize) -> Option<Vec<T>> {
+    let mut data = Vec::new();
+    data.try_reserve_exact(len).ok()?;
+    data.resize(len, T::default());
+    Some(data)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_of_equal_shape_share_a_group() {
+        let full = KvShape { kv_heads: 2, head_dim: 4, window: None };
+        let local = KvShape { window: Some(8), ..full };
+        let layout = KvLayout::new(DType::F16, &[local, full, local, local, full]);
+        assert_eq!(layout.layers, [(0, 0), (1, 0), (0, 1), (0, 2), (1, 1)]);
+        assert_eq!((layout.groups[0].layers, layout.groups[1].layers), (3, 2));
+        assert_eq!(layout.token_bytes(), 5 * 2 * 2 * 4 * 2);
+    }
+
+    #[test]
+    fn writes_land_where_reads_look() {
+        let shape = KvShape { kv_heads: 2, head_dim: 4, window: None };
+        for dtype in [DType::F32, DType::F16, DType::Bf16] {
+            let mut kv = HostKv::new(KvLayout::new(dtype, &[shape; 3]));
+            assert!(kv.reserve(0, 4));
+            let pages = [PageId(3), PageId(1)];
+            kv.write(2, &pages, 70, Part::Value, 1, &[1.0, 2.0, 3.0, 4.5]);
+            let mut out = [0.0; 4];
+            kv.head_page(2, PageId(1), Part::Value, 1).widen(6, 4, &mut out);
+            assert_eq!(out, [1.0, 2.0, 3.0, 4.5]);
+            kv.head_page(2, PageId(1), Part::Key, 1).widen(6, 4, &mut out);
+            assert_eq!(out, [0.0; 4]);
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! A recorded forward pass.
+
+use std::ops::Range;
+
+use crate::{Op, Rows, Tensor};
+
+/// The most rows that a program can take; the arena is planned for these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Capacity {
+    /// Rows of the batch.
+    pub rows: usize,
+    /// Rows whose logits are wanted.
+    pub wanted: usize,
+}
+
+/// A place in the forward pass whose tensor can be asked for (drafters and tests listen there).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Tap {
+    /// The embedding, `[rows, hidden]`.
+    Embedding,
+    /// The residual stream after a layer, `[rows, hidden]`.
+    Layer(usize),
+    /// Output of a layer's attention (or other mixer) before the residual, `[rows, hidden]`.
+    Mixer(usize),
+    /// Output of a layer's MLP before the residual, `[rows, hidden]`.
+    Mlp(usize),
+    /// The residual stream after the final norm, `[wanted, hidden]`.
+    FinalNorm,
+}
+
+/// Typed ops in order, with a place in the arena for every tensor.
+#[derive(Debug)]
+pub struct Program {
+    pub(crate) capacity: Capacity,
+    pub(crate) ops: Vec<Op>,
+    pub(crate) offsets: Vec<usize>,
+    pub(crate) arena: usize,
+    pub(crate) logits: Tensor,
+    pub(crate) taps: Vec<(Tap, Tensor)>,
+}
+
+impl Program {
+    /// The most rows it can take.
+    pub fn capacity(&self) -> Capacity {
+        self.capacity
+    }
+
+    /// The ops in order.
+    pub fn ops(&self) -> &[Op] {
+        &self.ops
+    }
+
+    /// Four-byte elements that the arena must hold.
+    pub fn arena_len(&self) -> usize {
+        self.arena
+    }
+
+    /// The result, `[wanted, vocab]`.
+    pub fn logits(&self) -> Tensor {
+        self.logits
+    }
+
+    /// The tensors that were asked for beside the logits, in the order of the forward pass.
+    pub fn taps(&self) -> &[(Tap, Tensor)] {
+        &self.taps
+    }
+
+    /// Where `tensor` lies in the arena when the batch has `rows` rows of which `wanted` are wanted.
+    pub fn place(&self, tensor: Tensor, rows: usize, wanted: usize) -> Range<usize> {
+        let start = self.offsets[tensor.index];
+        let rows = match tensor.rows {
+            Rows::Batch => rows,
+            Rows::Wanted => wanted,
+        };
+        start..start + rows * tensor.width
+    }
+}

@@ -1,0 +1,108 @@
+//! The backend that runs every op's scalar reference: slow, plain, and what fast kernels are tested against.
+
+use crate::kv::{HostKv, KvLayout, Part};
+use crate::{Backend, Batch, DeviceError, ElementType, Outputs, Program, Tensor};
+
+/// Runs references on one thread.
+#[derive(Debug)]
+pub struct Reference {
+    arena: Vec<f32>,
+    kv: HostKv,
+}
+
+impl Reference {
+    /// A backend with an empty KV cache.
+    pub fn new(layout: KvLayout) -> Self {
+        Reference { arena: vec![], kv: HostKv::new(layout) }
+    }
+}
+
+impl Backend for Reference {
+    fn reserve(&mut self, group: usize, pages: usize) -> Result<(), DeviceError> {
+        let bytes = self.kv.layout().page_len(group) * self.kv.layout().dtype.bytes();
+        if self.kv.reserve(group, pages) { Ok(()) } else { Err(DeviceError::OutOfMemory { what: "the KV cache", bytes }) }
+    }
+
+    fn run(&mut self, program: &Program, batch: &Batch) -> Result<Outputs, DeviceError> {
+        self.arena.resize(self.arena.len().max(program.arena_len()), 0.0);
+        let mut memory = Memory { program, batch, arena: &mut self.arena, kv: &mut self.kv };
+        for op in program.ops() {
+            op.rule().reference(&mut memory);
+        }
+        Ok(Outputs {
+            logits: memory.read(&program.logits()),
+            taps: program.taps().iter().map(|(tap, x)| (*tap, memory.read(x))).collect(),
+        })
+    }
+}
+
+/// What a reference may touch: tensors, the batch, the KV cache.
+pub struct Memory<'a> {
+    program: &'a Program,
+    /// The rows of this step.
+    pub batch: &'a Batch,
+    arena: &'a mut [f32],
+    kv: &'a mut HostKv,
+}
+
+impl Memory<'_> {
+    /// A copy of `x`, `[rows, width]`.
+    pub fn read(&self, x: &Tensor) -> Vec<f32> {
+        assert_eq!(x.element(), ElementType::F32);
+        self.arena[self.place(x)].to_vec()
+    }
+
+    /// A copy of the indices `x`, `[rows, width]`.
+    pub fn read_indices(&self, x: &Tensor) -> Vec<u32> {
+        assert_eq!(x.element(), ElementType::U32);
+        self.arena[self.place(x)].iter().map(|v| v.to_bits()).collect()
+    }
+
+    /// Stores `values` to all of `x`.
+    pub fn write(&mut self, x: &Tensor, values: &[f32]) {
+        assert_eq!(x.element(), ElementType::F32);
+        let place = self.place(x);
+        self.arena[place].copy_from_slice(values);
+    }
+
+    /// Stores indices to all of `x`.
+    pub fn write_indices(&mut self, x: &Tensor, values: &[u32]) {
+        assert_eq!(x.element(), ElementType::U32);
+        let place = self.place(x);
+        for (to, from) in self.arena[place].iter_mut().zip(values) {
+            *to = f32::from_bits(*from);
+        }
+    }
+
+    /// Computes `out` row by row from the rows of `x`.
+    pub fn map_rows(&mut self, x: &Tensor, out: &Tensor, mut row: impl FnMut(&[f32], &mut [f32])) {
+        let input = self.read(x);
+        let mut output = vec![0.0; input.len() / x.width() * out.width()];
+        for (x, out) in input.chunks_exact(x.width()).zip(output.chunks_exact_mut(out.width())) {
+            row(x, out);
+        }
+        self.write(out, &output);
+    }
+
+    /// Stores the key or value `values` of `row` for one head of attention layer `layer`.
+    pub fn write_kv(&mut self, layer: usize, row: usize, part: Part, head: usize, values: &[f32]) {
+        let (group, _) = self.kv.layout().layers[layer];
+        let pages = &self.batch.context(row).pages[group];
+        self.kv.write(layer, pages, self.batch.slot(row), part, head, values);
+    }
+
+    /// The key or value at `position` on the path of `row`, for one head of attention layer `layer`.
+    pub fn read_kv(&self, layer: usize, row: usize, position: usize, part: Part, head: usize) -> Vec<f32> {
+        let (group, _) = self.kv.layout().layers[layer];
+        let dim = self.kv.layout().groups[group].shape.head_dim;
+        let slot = self.batch.key_slot(row, position);
+        let page = self.batch.context(row).pages[group][slot / crate::kv::PAGE_TOKENS];
+        let mut out = vec![0.0; dim];
+        self.kv.head_page(layer, page, part, head).widen(slot % crate::kv::PAGE_TOKENS, dim, &mut out);
+        out
+    }
+
+    fn place(&self, x: &Tensor) -> std::ops::Range<usize> {
+        self.program.place(*x, self.batch.len(), self.batch.wanted().len())
+    }
+}

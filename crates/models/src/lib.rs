@@ -1,1 +1,77 @@
-//! TBD
+//! Model families: one file each with its weights and wiring, over shared layers.
+//!
+//! A model knows its mathematics and the Hugging Face names of its weights; containers (GGUF, MLX packs) are translated
+//! to these before it sees them. [`load`] checks every shape and type against the config and records the forward pass
+//! once, so recording cannot fail afterwards.
+//!
+//! Invariants: no format, device, sampling or page here.
+#![forbid(unsafe_code)]
+
+mod layers;
+mod llama;
+mod qwen2;
+mod qwen3;
+mod qwen3_moe;
+
+use kapitsa_ops::kv::KvShape;
+use kapitsa_ops::{Capacity, Recorder, Tensor};
+use kapitsa_weights::{Checkpoint, Config, LoadError, Weights};
+
+/// A loaded model.
+pub trait Model: Send + Sync {
+    /// Sizes that the engine needs.
+    fn info(&self) -> &ModelInfo;
+
+    /// Records the forward pass and returns the logits, `[wanted, vocab]`.
+    ///
+    /// Tokens, positions and parents are the batch's; a row's parent is the row before it unless the batch says otherwise.
+    fn forward(&self, rec: &mut Recorder) -> Tensor;
+}
+
+/// What a model is, apart from its weights.
+#[derive(Clone, Debug)]
+pub struct ModelInfo {
+    /// The family's name, as configs spell it.
+    pub architecture: &'static str,
+    /// Number of token ids.
+    pub vocab: usize,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Number of layers.
+    pub layers: usize,
+    /// Tokens that the model was trained to see.
+    pub context: usize,
+    /// What each attention layer keeps for a token.
+    pub kv: Vec<KvShape>,
+}
+
+/// One family: how to load it, and the names that configs call it.
+struct Architecture {
+    names: &'static [&'static str],
+    load: fn(&Config, &Weights<'_>) -> Result<Box<dyn Model>, LoadError>,
+}
+
+const ARCHITECTURES: &[Architecture] = &[llama::LLAMA, qwen2::QWEN2, qwen3::QWEN3, qwen3_moe::QWEN3_MOE];
+
+/// Loads the model of a checkpoint.
+///
+/// # Errors
+/// If the family is not supported, or a config key, weight, shape or type is missing, wrong or left over.
+pub fn load(checkpoint: &Checkpoint) -> Result<Box<dyn Model>, LoadError> {
+    let config = checkpoint.config();
+    let name = config.architecture();
+    let Some(architecture) = ARCHITECTURES.iter().find(|a| a.names.contains(&name)) else {
+        let known: Vec<&str> = ARCHITECTURES.iter().flat_map(|a| a.names).copied().collect();
+        let reason = format!("architecture `{name}` is not supported; supported are {}", known.join(", "));
+        return Err(LoadError::unsupported(checkpoint.path(), reason));
+    };
+    let model = (architecture.load)(config, &checkpoint.weights()).map_err(|e| e.in_file(checkpoint.path()))?;
+    if let Some(name) = checkpoint.unused().first() {
+        let reason = format!("is not a weight of architecture `{}`; the file may be of another variant", config.architecture());
+        return Err(LoadError::tensor(name, reason).in_file(checkpoint.path()));
+    }
+    let mut rec = Recorder::new(Capacity { rows: 1, wanted: 1 }, &[]);
+    let logits = model.forward(&mut rec);
+    rec.finish(logits);
+    Ok(model)
+}

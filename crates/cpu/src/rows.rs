@@ -1,0 +1,37 @@
+//! Ops that treat each row alone: norms, rotation, activations, routing.
+
+use kapitsa_ops::RmsNorm;
+use rayon::prelude::*;
+
+use crate::lanes::{Isa, products};
+
+/// Elements below which a parallel region costs more than it saves.
+const PARALLEL_ELEMENTS: usize = 16 * 1024;
+
+/// Calls `row(index, out)` for each row of `out`, in parallel if that is worth it.
+pub(crate) fn each(out: &mut [f32], width: usize, row: impl Fn(usize, &mut [f32]) + Sync) {
+    if out.len() < PARALLEL_ELEMENTS {
+        out.chunks_exact_mut(width).enumerate().for_each(|(i, out)| row(i, out));
+    } else {
+        out.par_chunks_exact_mut(width).enumerate().for_each(|(i, out)| row(i, out));
+    }
+}
+
+/// One row of [`RmsNorm`].
+pub(crate) fn rms_norm(isa: Isa, op: &RmsNorm, x: &[f32], out: &mut [f32]) {
+    let weight = op.weight.values();
+    for (x, out) in x.chunks_exact(weight.len()).zip(out.chunks_exact_mut(weight.len())) {
+        let mean = products(isa, &[x], &[x])[0][0] / x.len() as f32;
+        let scale = 1.0 / (mean + op.eps).sqrt();
+        for ((out, x), weight) in out.iter_mut().zip(x).zip(weight) {
+            *out = x * scale * weight;
+        }
+    }
+}
+
+/// One row of [`kapitsa_ops::SiluMul`].
+pub(crate) fn silu_mul(gate: &[f32], up: &[f32], out: &mut [f32]) {
+    for ((out, gate), up) in out.iter_mut().zip(gate).zip(up) {
+        *out = gate / (1.0 + (-gate).exp()) * up;
+    }
+}

@@ -1,0 +1,117 @@
+//! Grouped-query attention with rotary positions.
+
+use kapitsa_ops::kv::KvShape;
+use kapitsa_ops::{Recorder, Tensor};
+use kapitsa_weights::{Config, LoadError, Weights};
+
+use super::{Linear, RmsNorm, Rope};
+
+/// Queries, keys and values of one layer, and the way back to the residual stream.
+pub(crate) struct Attention {
+    shape: AttentionShape,
+    q: Linear,
+    k: Linear,
+    v: Linear,
+    o: Linear,
+    head_norms: Option<(RmsNorm, RmsNorm)>,
+}
+
+/// Sizes and variants of an attention layer, before its weights are read.
+#[derive(Clone)]
+pub(crate) struct AttentionShape {
+    layer: usize,
+    hidden: usize,
+    heads: usize,
+    kv: KvShape,
+    eps: f32,
+    qkv_bias: bool,
+    o_bias: bool,
+    head_norms: bool,
+}
+
+impl Attention {
+    /// Reads the sizes of layer `layer` from the config.
+    pub(crate) fn shape(config: &Config, layer: usize) -> Result<AttentionShape, LoadError> {
+        let hidden = config.usize("hidden_size")?;
+        let heads = config.bounded("num_attention_heads", 1..=65_536)?;
+        let kv_heads = config.bounded_or("num_key_value_heads", 1..=heads, heads)?;
+        if heads % kv_heads != 0 {
+            return Err(config.error("num_key_value_heads", format!("is {kv_heads}, expected a divisor of {heads} heads")));
+        }
+        let head_dim = config.bounded_or("head_dim", 1..=65_536, hidden / heads)?;
+        Ok(AttentionShape {
+            layer,
+            hidden,
+            heads,
+            kv: KvShape { kv_heads, head_dim, window: window(config, layer)? },
+            eps: config.f32("rms_norm_eps")?,
+            qkv_bias: false,
+            o_bias: false,
+            head_norms: false,
+        })
+    }
+
+    /// What the layer keeps for each token.
+    pub(crate) fn kv_shape(&self) -> KvShape {
+        self.shape.kv
+    }
+
+    /// Records the layer: `x` and the result are `[rows, hidden]`, `angles` come from the model's [`Rope`].
+    pub(crate) fn forward(&self, rec: &mut Recorder, x: Tensor, rope: &Rope, angles: Tensor) -> Tensor {
+        let AttentionShape { layer, heads, kv, .. } = self.shape;
+        let mut q = self.q.forward(rec, x);
+        let mut k = self.k.forward(rec, x);
+        let v = self.v.forward(rec, x);
+        if let Some((q_norm, k_norm)) = &self.head_norms {
+            q = q_norm.forward(rec, q);
+            k = k_norm.forward(rec, k);
+        }
+        let q = rec.rotary(q, angles, kv.head_dim, rope.pairs);
+        let k = rec.rotary(k, angles, kv.head_dim, rope.pairs);
+        rec.kv_write(k, v, layer, kv.head_dim);
+        let scale = 1.0 / (kv.head_dim as f32).sqrt();
+        let h = rec.attention(q, layer, (heads, kv.kv_heads), scale, kv.window);
+        self.o.forward(rec, h)
+    }
+}
+
+impl AttentionShape {
+    /// Whether queries, keys and values, and the output projection, have biases.
+    pub(crate) fn biases(self, qkv: bool, o: bool) -> Self {
+        AttentionShape { qkv_bias: qkv, o_bias: o, ..self }
+    }
+
+    /// Every query and key head is normalised before it is rotated.
+    pub(crate) fn head_norms(self) -> Self {
+        AttentionShape { head_norms: true, ..self }
+    }
+
+    /// Reads the weights.
+    pub(crate) fn load(self, w: &Weights<'_>) -> Result<Attention, LoadError> {
+        let KvShape { kv_heads, head_dim, .. } = self.kv;
+        let (q_width, kv_width) = (self.heads * head_dim, kv_heads * head_dim);
+        let norm = |name| RmsNorm::load(w, name, head_dim, self.eps);
+        Ok(Attention {
+            q: Linear::load(w, "q_proj", q_width, self.hidden, self.qkv_bias)?,
+            k: Linear::load(w, "k_proj", kv_width, self.hidden, self.qkv_bias)?,
+            v: Linear::load(w, "v_proj", kv_width, self.hidden, self.qkv_bias)?,
+            o: Linear::load(w, "o_proj", self.hidden, q_width, self.o_bias)?,
+            head_norms: if self.head_norms { Some((norm("q_norm")?, norm("k_norm")?)) } else { None },
+            shape: self,
+        })
+    }
+}
+
+/// The sliding window of layer `layer`, if it has one: `layer_types` decides where the config has it, else
+/// `max_window_layers` counts the layers below that see everything.
+fn window(config: &Config, layer: usize) -> Result<Option<usize>, LoadError> {
+    if !config.bool_or("use_sliding_window", false)? || !config.has("sliding_window") {
+        return Ok(None);
+    }
+    let window = config.bounded("sliding_window", 1..=usize::MAX)?;
+    let slides = match config.strings_or_empty("layer_types")?.get(layer) {
+        Some(kind) => kind == "sliding_attention",
+        None => layer >= config.usize_or("max_window_layers", 0)?,
+    };
+    Ok(slides.then_some(window))
+}

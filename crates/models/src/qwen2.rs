@@ -1,0 +1,16 @@
+//! Qwen2 and Qwen2.5 (arXiv:2407.10671): Llama with biases on queries, keys and values.
+
+use kapitsa_weights::{Config, LoadError, Weights};
+
+use crate::layers::{Attention, Decoder, GatedMlp};
+use crate::{Architecture, Model};
+
+pub(crate) const QWEN2: Architecture = Architecture { names: &["qwen2"], load };
+
+fn load(config: &Config, weights: &Weights<'_>) -> Result<Box<dyn Model>, LoadError> {
+    let decoder = Decoder::load("qwen2", config, weights, |index, w| {
+        let attention = Attention::shape(config, index)?.biases(true, false);
+        Ok((attention.load(&w.at("self_attn"))?, GatedMlp::load(config, &w.at("mlp"))?.into()))
+    })?;
+    Ok(Box::new(decoder))
+}

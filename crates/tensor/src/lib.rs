@@ -11,5 +11,5 @@ mod weight;
 
 pub use bytes::Bytes;
 pub use dtype::DType;
-pub use format::Format;
+pub use format::{Format, GgufType};
 pub use weight::{Weight, WeightError};

@@ -77,12 +77,14 @@ fn block(
     let visible = |row: usize| op.first_visible(batch.position(row))..batch.position(row) + 1;
     let first = rows.clone().map(|r| visible(r).start).min().expect("blocks are not empty");
     let end = rows.clone().map(|r| visible(r).end).max().expect("blocks are not empty");
+    // The path of the deepest row of a chain holds those of the others.
     let shared = rows.clone().all(|r| batch.is_chain(r));
+    let deepest = rows.clone().max_by_key(|&r| batch.position(r)).expect("blocks are not empty");
     for split in first / SPLIT_TOKENS..end.div_ceil(SPLIT_TOKENS) {
         let split = split * SPLIT_TOKENS..(split + 1) * SPLIT_TOKENS;
         let mut loaded = intersection(&split, &(first..end));
         if shared {
-            load(op, batch, kv, rows.start, kv_head, &loaded, scratch);
+            load(op, batch, kv, deepest, kv_head, &loaded, scratch);
         }
         for row in rows.clone() {
             let keys = intersection(&split, &visible(row));

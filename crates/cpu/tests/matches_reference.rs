@@ -1,0 +1,160 @@
+//! Each fast kernel agrees with its op's scalar reference on random shapes, formats, trees and page orders.
+//!
+//! Inputs come out of embeddings, which are exact on both sides, so a difference is the op's own.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::shuffled_pages;
+use kapitsa_cpu::Cpu;
+use kapitsa_ops::kv::{KvLayout, KvShape};
+use kapitsa_ops::reference::Reference;
+use kapitsa_ops::{Backend, Batch, Capacity, Frequencies, PairLayout, Recorder, SequenceContext, Tensor, Vector};
+use kapitsa_tensor::{DType, Weight};
+use kapitsa_testkit::random::Rng;
+use proptest::prelude::*;
+
+const TOKENS: usize = 64;
+
+/// A random input `[rows, width]`.
+fn input(rng: &mut Rng, rec: &mut Recorder, width: usize) -> Tensor {
+    rec.embed(&rng.weight(0, TOKENS, width))
+}
+
+/// Records `op` for the rows of `batch` and compares the backends within `tolerance` of each value's size, at least 1.
+fn check(batch: &Batch, layout: KvLayout, pages: usize, tolerance: f32, op: impl FnOnce(&mut Recorder) -> Tensor) {
+    let mut batch = batch.clone();
+    (0..batch.len()).for_each(|row| batch.want(row));
+    let mut rec = Recorder::new(Capacity { rows: batch.len() + 3, wanted: batch.len() }, &[]);
+    let out = op(&mut rec);
+    let out = rec.gather_rows(out);
+    let program = rec.finish(out);
+
+    let run = |mut backend: Box<dyn Backend>| {
+        backend.reserve(0, pages).unwrap();
+        backend.run(&program, &batch).unwrap().logits
+    };
+    let found = run(Box::new(Cpu::new(layout.clone(), 2).unwrap()));
+    let expected = run(Box::new(Reference::new(layout)));
+    assert_eq!(found.len(), batch.len() * out.width());
+    for (i, (f, e)) in found.iter().zip(&expected).enumerate() {
+        assert!((f - e).abs() <= tolerance * e.abs().max(1.0), "element {i}: {f}, expected {e}");
+    }
+}
+
+/// Rows without a context, and a KV layout that is not used.
+fn rows(rng: &mut Rng, count: usize) -> (Batch, KvLayout) {
+    let mut batch = Batch::new();
+    let sequence = batch.add_sequence(SequenceContext { cached: rng.below(5000), pages: vec![vec![]] });
+    (0..count).for_each(|_| drop(batch.add_row(sequence, rng.below(TOKENS) as u32, None)));
+    (batch, KvLayout::new(DType::F32, &[KvShape { kv_heads: 1, head_dim: 1, window: None }]))
+}
+
+fn any_width() -> impl Strategy<Value = usize> {
+    prop_oneof![Just(1), Just(31), Just(32), Just(33), 1usize..600]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn linear_and_embed(seed: u64, count in 1usize..40, inputs in any_width(), outputs in any_width(), bias: bool) {
+        let mut rng = Rng(seed);
+        let (batch, layout) = rows(&mut rng, count);
+        let kind = if inputs % 32 == 0 { rng.below(4) } else { rng.below(2) };
+        let weight = rng.weight(kind, outputs, inputs);
+        let bias = bias.then(|| Vector::new("bias", rng.values(outputs, 1.0)));
+        check(&batch, layout, 0, 1e-5, |rec| {
+            let x = input(&mut rng, rec, inputs);
+            rec.linear(x, &weight, bias.as_ref())
+        });
+    }
+
+    #[test]
+    fn rms_norm(seed: u64, count in 1usize..40, dim in any_width(), groups in 1usize..5) {
+        let mut rng = Rng(seed);
+        let (batch, layout) = rows(&mut rng, count);
+        check(&batch, layout, 0, 1e-5, |rec| {
+            let x = input(&mut rng, rec, dim * groups);
+            let weight = Vector::new("norm", rng.values(dim, 2.0));
+            rec.rms_norm(x, &weight, 1e-6)
+        });
+    }
+
+    #[test]
+    fn rotary(seed: u64, count in 1usize..40, heads in 1usize..5, half in 1usize..40, rest in 0usize..9, adjacent: bool) {
+        let mut rng = Rng(seed);
+        let (batch, layout) = rows(&mut rng, count);
+        let pairs = if adjacent { PairLayout::Adjacent } else { PairLayout::HalfSplit };
+        check(&batch, layout, 0, 0.0, |rec| {
+            let per_position = (0..half).map(|i| 0.8f32.powi(i as i32)).collect();
+            let angles = rec.rotary_angles(&Frequencies { per_position, magnitude: 1.25 });
+            let x = input(&mut rng, rec, heads * (2 * half + rest));
+            rec.rotary(x, angles, 2 * half + rest, pairs)
+        });
+    }
+
+    #[test]
+    fn elementwise(seed: u64, count in 1usize..40, width in any_width()) {
+        let mut rng = Rng(seed);
+        let (batch, layout) = rows(&mut rng, count);
+        check(&batch, layout, 0, 1e-6, |rec| {
+            let (a, b) = (input(&mut rng, rec, width), input(&mut rng, rec, width));
+            let h = rec.silu_mul(a, b);
+            rec.add(h, a)
+        });
+    }
+
+    #[test]
+    fn experts(seed: u64, count in 1usize..40, experts in 1usize..9, blocks in 1usize..4, outputs in any_width(), normalize: bool) {
+        let mut rng = Rng(seed);
+        let (batch, layout) = rows(&mut rng, count);
+        let k = 1 + rng.below(experts);
+        let weights: Arc<[Weight]> = (0..experts).map(|kind| rng.weight(kind, outputs, 32 * blocks)).collect();
+        for per_choice in [false, true] {
+            check(&batch, layout.clone(), 0, 1e-5, |rec| {
+                let logits = input(&mut rng, rec, experts);
+                let x = input(&mut rng, rec, 32 * blocks * if per_choice { k } else { 1 });
+                let ids = rec.route(logits, k);
+                let chosen = rec.expert_weights(logits, ids, normalize);
+                let h = rec.expert_linear(x, &weights, ids);
+                rec.expert_combine(h, chosen)
+            });
+        }
+    }
+
+    #[test]
+    fn attention(
+        seed: u64,
+        kv_heads in 1usize..4,
+        group in 1usize..4,
+        dim in prop_oneof![Just(1usize), Just(64), 1usize..40],
+        window in prop_oneof![Just(None), (1usize..90).prop_map(Some)],
+        counts in prop::collection::vec(prop_oneof![1usize..12, Just(300)], 1..4),
+        trees: bool,
+    ) {
+        let mut rng = Rng(seed);
+        let (total, pages) = shuffled_pages(&mut rng, &counts);
+        let mut batch = Batch::new();
+        for (pages, &count) in pages.iter().zip(&counts) {
+            let sequence = batch.add_sequence(SequenceContext { cached: 0, pages: vec![pages.clone()] });
+            let mut rows: Vec<usize> = vec![];
+            for i in 0..count {
+                let parent = if trees && i > 0 { Some(rows[rng.below(i)]) } else { rows.last().copied() };
+                rows.push(batch.add_row(sequence, rng.below(TOKENS) as u32, parent));
+            }
+        }
+        let dtype = [DType::F32, DType::F16, DType::Bf16][rng.below(3)];
+        let layout = KvLayout::new(dtype, &[KvShape { kv_heads, head_dim: dim, window }; 2]);
+        check(&batch, layout, total, 1e-5, |rec| {
+            let mut x = input(&mut rng, rec, kv_heads * group * dim);
+            for layer in 0..2 {
+                let (k, v) = (input(&mut rng, rec, kv_heads * dim), input(&mut rng, rec, kv_heads * dim));
+                rec.kv_write(k, v, layer, dim);
+                x = rec.attention(x, layer, (kv_heads * group, kv_heads), 1.7, window);
+            }
+            x
+        });
+    }
+}

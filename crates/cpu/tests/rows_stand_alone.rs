@@ -1,0 +1,127 @@
+//! A row's result is the same bits whatever shares its batch, whichever threads compute it, wherever its pages lie.
+
+mod common;
+
+use common::{POISON, Tiny, shuffled_pages};
+use kapitsa_cpu::Cpu;
+use kapitsa_ops::kv::PageId;
+use kapitsa_ops::{Backend, Batch, SequenceContext};
+use kapitsa_tensor::DType;
+use kapitsa_testkit::random::Rng;
+use proptest::prelude::*;
+
+/// Logits of all rows of one run, as bits: NaN must equal NaN.
+fn run(model: &Tiny, backend: &mut Cpu, mut batch: Batch) -> Vec<Vec<u32>> {
+    (0..batch.len()).for_each(|row| batch.want(row));
+    let program = model.record(batch.len().next_power_of_two(), batch.len().next_power_of_two());
+    let logits = backend.run(&program, &batch).unwrap().logits;
+    logits.chunks_exact(common::VOCAB).map(|row| row.iter().map(|v| v.to_bits()).collect()).collect()
+}
+
+fn chain(cached: usize, pages: &[PageId], tokens: &[u32]) -> Batch {
+    let mut batch = Batch::new();
+    let sequence = batch.add_sequence(SequenceContext { cached, pages: vec![pages.to_vec()] });
+    tokens.iter().fold(None, |parent, &token| Some(batch.add_row(sequence, token, parent)));
+    batch
+}
+
+/// Logits of a sequence that is alone, fed one token at a time, on one thread.
+fn alone(model: &Tiny, dtype: DType, tokens: &[u32]) -> Vec<Vec<u32>> {
+    let mut cpu = Cpu::new(model.layout(dtype), 1).unwrap();
+    let pages: Vec<PageId> = (0..tokens.len().div_ceil(64) as u32).map(PageId).collect();
+    cpu.reserve(0, pages.len()).unwrap();
+    (0..tokens.len()).flat_map(|i| run(model, &mut cpu, chain(i, &pages, &tokens[i..=i]))).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 30, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn one_to_forty_rows_with_poisoned_neighbours(
+        seed: u64,
+        rows in prop::collection::vec(1usize..14, 1..4),
+        window in prop_oneof![Just(None), (1usize..20).prop_map(Some)],
+        threads in 1usize..4,
+    ) {
+        let mut rng = Rng(seed);
+        let model = Tiny::new(seed, window);
+        let dtype = [DType::F32, DType::F16, DType::Bf16][rng.below(3)];
+        // Sequence 0 is sane, the others hold NaN, infinities and huge values.
+        let sequences: Vec<Vec<u32>> = rows.iter().enumerate().map(|(s, &count)| {
+            (0..count).map(|_| if s > 0 && rng.below(2) == 0 { POISON[rng.below(3)] } else { rng.below(47) as u32 }).collect()
+        }).collect();
+        let (total, pages) = shuffled_pages(&mut rng, &rows);
+        let mut cpu = Cpu::new(model.layout(dtype), threads).unwrap();
+        cpu.reserve(0, total).unwrap();
+
+        // Rows of all sequences interleaved at random in one batch.
+        let mut batch = Batch::new();
+        for pages in &pages { batch.add_sequence(SequenceContext { cached: 0, pages: vec![pages.clone()] }); }
+        let mut order: Vec<usize> = rows.iter().enumerate().flat_map(|(s, &count)| vec![s; count]).collect();
+        order = rng.shuffled(order.len()).into_iter().map(|i| order[i]).collect();
+        let mut last = vec![None; rows.len()];
+        let mut next = vec![0; rows.len()];
+        for &s in &order {
+            last[s] = Some(batch.add_row(s, sequences[s][next[s]], last[s]));
+            next[s] += 1;
+        }
+        let together = run(&model, &mut cpu, batch);
+
+        let expected: Vec<_> = sequences.iter().map(|tokens| alone(&model, dtype, tokens)).collect();
+        let mut next = vec![0; rows.len()];
+        for (row, &s) in order.iter().enumerate() {
+            prop_assert_eq!(&together[row], &expected[s][next[s]], "sequence {} row {}", s, next[s]);
+            next[s] += 1;
+        }
+    }
+
+    #[test]
+    fn every_node_of_a_tree_equals_a_plain_run_of_its_path(seed: u64, context in 0usize..300, nodes in 1usize..16) {
+        let mut rng = Rng(seed);
+        let model = Tiny::new(seed, if rng.below(2) == 0 { None } else { Some(1 + rng.below(40)) });
+        let tokens: Vec<u32> = (0..context).map(|_| rng.below(47) as u32).collect();
+        let (total, pages) = shuffled_pages(&mut rng, &[context + nodes]);
+        let mut cpu = Cpu::new(model.layout(DType::F16), 2).unwrap();
+        cpu.reserve(0, total).unwrap();
+        if context > 0 { run(&model, &mut cpu, chain(0, &pages[0], &tokens)); }
+
+        let mut batch = Batch::new();
+        let sequence = batch.add_sequence(SequenceContext { cached: context, pages: vec![pages[0].clone()] });
+        let mut paths: Vec<Vec<u32>> = vec![];
+        for node in 0..nodes {
+            let parent = rng.below(node + 1).checked_sub(1);
+            let token = rng.below(47) as u32;
+            batch.add_row(sequence, token, parent);
+            let mut path = parent.map_or(vec![], |p| paths[p].clone());
+            path.push(token);
+            paths.push(path);
+        }
+        let tree = run(&model, &mut cpu, batch);
+        for (node, path) in paths.iter().enumerate() {
+            let plain = run(&model, &mut cpu, chain(context, &pages[0], path));
+            prop_assert_eq!(&tree[node], plain.last().unwrap(), "node {}", node);
+        }
+    }
+}
+
+#[test]
+fn a_thousand_tokens_in_shuffled_pages_and_any_chunks() {
+    for (seed, window) in [(1, None), (2, Some(300))] {
+        let mut rng = Rng(seed);
+        let model = Tiny::new(seed, window);
+        let tokens: Vec<u32> = (0..1000).map(|_| rng.below(47) as u32).collect();
+        let expected = alone(&model, DType::F16, &tokens);
+        for threads in [1, 2, 3] {
+            let (total, pages) = shuffled_pages(&mut rng, &[1000, 400]);
+            let mut cpu = Cpu::new(model.layout(DType::F16), threads).unwrap();
+            cpu.reserve(0, total).unwrap();
+            let mut at = 0;
+            while at < tokens.len() {
+                let chunk = (1 + rng.below(200)).min(tokens.len() - at);
+                let found = run(&model, &mut cpu, chain(at, &pages[0], &tokens[at..at + chunk]));
+                assert!(found == expected[at..at + chunk], "rows {at}..{} with {threads} threads", at + chunk);
+                at += chunk;
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! All tensors of an opened model by their Hugging Face names, whichever container they came from.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use kapitsa_tensor::DType;
+use safetensors::Dtype;
+
+use crate::gguf::names;
+use crate::gguf::types::TensorType;
+use crate::mlx::Quantization;
+use crate::{Container, LoadError, gguf, safetensors as st};
+
+/// A tensor as it is stored.
+#[derive(Debug)]
+pub(crate) struct StoredTensor {
+    /// As the file spells it.
+    pub(crate) name: String,
+    pub(crate) path: Arc<Path>,
+    /// Outermost dimension first.
+    pub(crate) shape: Vec<usize>,
+    pub(crate) kind: Kind,
+    pub(crate) data: Bytes,
+    /// Whether a loader asked for it.
+    used: AtomicBool,
+}
+
+/// Element or block type of a stored tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Gguf(TensorType),
+    Safetensors(Dtype),
+}
+
+impl Kind {
+    /// The type of plain floating-point elements, if the tensor has such.
+    pub(crate) fn dtype(self) -> Option<DType> {
+        match self {
+            Kind::Gguf(TensorType::Weight(format)) => {
+                [DType::F32, DType::F16, DType::Bf16].into_iter().find(|&dtype| format == dtype.into())
+            }
+            Kind::Safetensors(Dtype::F32) => Some(DType::F32),
+            Kind::Safetensors(Dtype::F16) => Some(DType::F16),
+            Kind::Safetensors(Dtype::BF16) => Some(DType::Bf16),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Kind::Gguf(kind) => kind.fmt(f),
+            Kind::Safetensors(dtype) => write!(f, "{dtype:?}"),
+        }
+    }
+}
+
+impl StoredTensor {
+    /// An error about this tensor.
+    pub(crate) fn error(&self, reason: impl Into<String>) -> LoadError {
+        LoadError::tensor(&self.name, reason).in_file(&self.path)
+    }
+}
+
+/// The tensors of a model.
+#[derive(Debug)]
+pub(crate) struct Store {
+    tensors: HashMap<String, StoredTensor>,
+    /// The file of a model in one file, else the folder.
+    pub(crate) path: Arc<Path>,
+    pub(crate) container: Container,
+    pub(crate) quantization: Quantization,
+}
+
+impl Store {
+    /// Takes the tensors of GGUF files, with their paths. Names are translated if `translate`.
+    pub(crate) fn from_gguf(
+        path: Arc<Path>,
+        files: Vec<(Arc<Path>, Vec<gguf::Tensor>)>,
+        translate: bool,
+    ) -> Result<Self, LoadError> {
+        let mut store = Store::empty(path, Container::Gguf, Quantization::default());
+        for (path, tensors) in files {
+            for tensor in tensors {
+                let name = if translate { names::to_hugging_face(&tensor.name) } else { None };
+                let name = name.unwrap_or_else(|| tensor.name.clone());
+                let gguf::Tensor { name: own_name, shape, kind, data } = tensor;
+                store.insert(name, &path, own_name, shape, Kind::Gguf(kind), data)?;
+            }
+        }
+        Ok(store)
+    }
+
+    /// Takes the tensors of safetensors files.
+    pub(crate) fn from_safetensors(
+        path: Arc<Path>,
+        files: Vec<st::File>,
+        container: Container,
+        quantization: Quantization,
+    ) -> Result<Self, LoadError> {
+        let mut store = Store::empty(path, container, quantization);
+        for file in files {
+            for st::Tensor { name, shape, dtype, data } in file.tensors {
+                store.insert(name.clone(), &file.path, name, shape, Kind::Safetensors(dtype), data)?;
+            }
+        }
+        Ok(store)
+    }
+
+    fn empty(path: Arc<Path>, container: Container, quantization: Quantization) -> Self {
+        Store { tensors: HashMap::new(), path, container, quantization }
+    }
+
+    fn insert(
+        &mut self,
+        key: String,
+        path: &Arc<Path>,
+        name: String,
+        shape: Vec<usize>,
+        kind: Kind,
+        data: Bytes,
+    ) -> Result<(), LoadError> {
+        let tensor = StoredTensor { name, path: path.clone(), shape, kind, data, used: AtomicBool::new(false) };
+        match self.tensors.insert(key, tensor) {
+            None => Ok(()),
+            Some(first) => {
+                let reason = format!("is also in {}, expected each tensor once", first.path.display());
+                Err(LoadError::tensor(first.name, reason).in_file(path))
+            }
+        }
+    }
+
+    pub(crate) fn peek(&self, name: &str) -> Option<&StoredTensor> {
+        self.tensors.get(name)
+    }
+
+    /// A tensor that the caller is about to use.
+    pub(crate) fn take(&self, name: &str) -> Option<&StoredTensor> {
+        let tensor = self.tensors.get(name)?;
+        tensor.used.store(true, Ordering::Relaxed);
+        Some(tensor)
+    }
+
+    /// Names and tensors, sorted by name.
+    pub(crate) fn sorted(&self) -> Vec<(&str, &StoredTensor)> {
+        let mut tensors: Vec<_> = self.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+        tensors.sort_unstable_by_key(|(name, _)| *name);
+        tensors
+    }
+
+    pub(crate) fn is_used(tensor: &StoredTensor) -> bool {
+        tensor.used.load(Ordering::Relaxed)
+    }
+
+    /// The error for a tensor that is not there, with the container's spelling of its name.
+    pub(crate) fn missing(&self, name: &str, hint: &str) -> LoadError {
+        let own_name = match self.container {
+            Container::Gguf => names::to_gguf(name).map_or(name.to_string(), |own| format!("{own} ({name})")),
+            Container::HuggingFace | Container::MlxPack => name.to_string(),
+        };
+        LoadError::tensor(own_name, format!("is missing, expected by the model's configuration; {hint}"))
+            .in_file(&self.path)
+    }
+}

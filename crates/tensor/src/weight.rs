@@ -85,8 +85,8 @@ impl Weight {
 
     /// Rows `first_row .. first_row + rows` as a weight of their own, sharing the bytes.
     ///
-    /// Stacked matrices (the experts `[experts, out, in]` of a layer) are one weight of `experts * out` rows; this takes
-    /// one of them out.
+    /// Stacked matrices (the experts `[experts, out, in]` of a layer) are one weight of `experts * out` rows; this
+    /// takes one of them out.
     ///
     /// # Errors
     /// If the range is empty or reaches past the last row, or if its first row shares a block of scales with the row

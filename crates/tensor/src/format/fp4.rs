@@ -1,8 +1,9 @@
 //! Four-bit floats E2M1 with a scale for each small group: NVFP4, MXFP4; and MXFP8, which differs in its codes only.
 //!
-//! E2M1 has a sign, two bits of exponent and one of mantissa: 0, 0.5, 1, 1.5, 2, 3, 4, 6. Checkpoints and MLX packs put
-//! weight `2i` in the low and weight `2i + 1` in the high nibble of byte `i`. GGUF blocks put the first half of a group in
-//! the low nibbles and the second half in the high ones. Formulas: OCP Microscaling Formats (MX) 1.0, sections 5 and 6.
+//! E2M1 has a sign, two bits of exponent and one of mantissa: 0, 0.5, 1, 1.5, 2, 3, 4, 6. Checkpoints and MLX packs
+//! put weight `2i` in the low and weight `2i + 1` in the high nibble of byte `i`. GGUF blocks put the first half of a
+//! group in the low nibbles and the second half in the high ones. Formulas: OCP Microscaling Formats (MX) 1.0,
+//! sections 5 and 6.
 
 use super::fp8::{e4m3, e8m0};
 use super::{TensorScale, array, chunks, halves_of_nibbles};
@@ -11,6 +12,11 @@ use super::{TensorScale, array, chunks, halves_of_nibbles};
 pub(super) const MX_GROUP: usize = 32;
 /// Group length of NVFP4.
 pub(super) const NV_GROUP: usize = 16;
+
+/// Values of the E2M1 codes.
+const E2M1: [f32; 16] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
+/// Twice the values, as integers: code 8 is no negative zero.
+const E2M1_DOUBLED: [f32; 16] = [0., 1., 2., 3., 4., 6., 8., 12., 0., -1., -2., -3., -4., -6., -8., -12.];
 
 /// Row of NVFP4: a byte for two weights, an E4M3 scale for each group of 16, maybe a scale of the tensor.
 #[inline]
@@ -53,7 +59,7 @@ pub(super) fn gguf_mxfp4(block: &[u8; 17], out: &mut [f32; 32]) {
     let exponent = u32::from(block[0]);
     let half_scale = f32::from_bits(if exponent < 2 { 0x0020_0000 << exponent } else { (exponent - 1) << 23 });
     for (out, q) in out.iter_mut().zip(halves_of_nibbles(array(block, 1))) {
-        *out = half_scale * f32::from(e2m1_doubled(q));
+        *out = half_scale * E2M1_DOUBLED[usize::from(q & 15)];
     }
 }
 
@@ -63,11 +69,15 @@ pub(super) fn gguf_mxfp4(block: &[u8; 17], out: &mut [f32; 32]) {
 pub(super) fn gguf_nvfp4(block: &[u8; 36], out: &mut [f32; 64]) {
     let codes = array::<32>(block, 4).as_chunks::<8>().0;
     for ((out, codes), scale) in out.as_chunks_mut::<16>().0.iter_mut().zip(codes).zip(array::<4>(block, 0)) {
-        // Here the NaN code is a zero, and the sign bit is no part of the number.
-        let half_scale = if *scale == 0x7f { 0.0 } else { 0.5 * unsigned_e4m3(*scale) };
+        // Here the NaN code is a zero, and the sign bit is no part of the number: 0xff is 480.
+        let half_scale = match scale {
+            0x7f => 0.0,
+            0xff => 240.0,
+            _ => 0.5 * e4m3(scale & 0x7f),
+        };
         for (i, code) in codes.iter().enumerate() {
-            out[i] = half_scale * f32::from(e2m1_doubled(code & 15));
-            out[i + 8] = half_scale * f32::from(e2m1_doubled(code >> 4));
+            out[i] = half_scale * E2M1_DOUBLED[usize::from(code & 15)];
+            out[i + 8] = half_scale * E2M1_DOUBLED[usize::from(code >> 4)];
         }
     }
 }
@@ -76,34 +86,6 @@ pub(super) fn gguf_nvfp4(block: &[u8; 36], out: &mut [f32; 64]) {
 #[inline]
 fn pairs<const BYTES: usize, const LEN: usize>(scale: f32, codes: &[u8; BYTES], out: &mut [f32; LEN]) {
     for (out, code) in out.as_chunks_mut::<2>().0.iter_mut().zip(codes) {
-        out[0] = e2m1(code & 15) * scale;
-        out[1] = e2m1(code >> 4) * scale;
+        *out = [E2M1[usize::from(code & 15)] * scale, E2M1[usize::from(code >> 4)] * scale];
     }
-}
-
-/// Value of an E2M1 code 0 to 15; code 8 is -0.
-#[inline]
-fn e2m1(code: u8) -> f32 {
-    let magnitude = 0.5 * f32::from(doubled_magnitude(code & 7));
-    f32::from_bits(magnitude.to_bits() | u32::from(code & 8) << 28)
-}
-
-/// Twice the value of an E2M1 code 0 to 15, an integer.
-#[inline]
-fn e2m1_doubled(code: u8) -> i8 {
-    let magnitude = doubled_magnitude(code & 7) as i8;
-    if code & 8 == 0 { magnitude } else { -magnitude }
-}
-
-/// 0 1 2 3 4 6 8 12: a line that becomes steeper at 4 and at 6. No table, so that it runs on vectors of bytes.
-#[inline]
-fn doubled_magnitude(code: u8) -> u8 {
-    code + code.saturating_sub(4) + 2 * code.saturating_sub(6)
-}
-
-/// E4M3 without sign and without NaN: 0x7f is 480.
-#[inline]
-fn unsigned_e4m3(code: u8) -> f32 {
-    let magnitude = u32::from(code & 0x7f);
-    if magnitude < 8 { magnitude as f32 / 512.0 } else { f32::from_bits((magnitude << 20) + (120 << 23)) }
 }

@@ -1,7 +1,6 @@
 //! Eight-bit floats E4M3 and E5M2 with scales of a tensor, of a row or of 128 x 128 blocks.
 //!
-//! Codes are one byte a weight. Definitions: OCP 8-bit Floating Point Specification (OFP8) 1.0. All decoders are arithmetic
-//! on the bits instead of tables, so that they run on vectors.
+//! Codes are one byte a weight. Definitions: OCP 8-bit Floating Point Specification (OFP8) 1.0.
 
 use crate::DType;
 
@@ -85,33 +84,48 @@ impl std::fmt::Display for Fp8 {
 /// Value of an E4M3 code.
 #[inline]
 pub(super) fn e4m3(code: u8) -> f32 {
-    let magnitude = u32::from(code & 0x7f);
-    let normal = f32::from_bits((magnitude << 20) + (120 << 23));
-    // Code m < 8 is m / 512. Reading it as 2^-6 (1 + m / 8) and taking 2^-6 away is exact and needs no conversion.
-    let subnormal = f32::from_bits((magnitude << 20) + (121 << 23)) - 2f32.powi(-6);
-    let value = if magnitude < 8 { subnormal } else { normal };
-    let value = if magnitude == 0x7f { f32::NAN } else { value };
-    f32::from_bits(value.to_bits() | u32::from(code & 0x80) << 24)
+    static VALUES: [f32; 256] = table(3);
+    VALUES[usize::from(code)]
 }
 
 /// Value of an E5M2 code.
 #[inline]
 pub(super) fn e5m2(code: u8) -> f32 {
-    let magnitude = u32::from(code & 0x7f);
-    let normal = f32::from_bits((magnitude << 21) + (112 << 23));
-    let subnormal = f32::from_bits((magnitude << 21) + (113 << 23)) - 2f32.powi(-14);
-    let value = if magnitude < 4 { subnormal } else { normal };
-    let special = f32::from_bits(0x7f80_0000 | magnitude << 21);
-    let value = if magnitude >= 0x7c { special } else { value };
-    f32::from_bits(value.to_bits() | u32::from(code & 0x80) << 24)
+    static VALUES: [f32; 256] = table(2);
+    VALUES[usize::from(code)]
+}
+
+/// Values of all codes with this many bits of mantissa (2 or 3; the rest but the sign is the exponent).
+const fn table(mantissa_bits: u32) -> [f32; 256] {
+    let bias = (1 << (6 - mantissa_bits)) - 1;
+    let mut values = [0.0; 256];
+    let mut code = 0;
+    while code < 256 {
+        let magnitude = code & 0x7f;
+        // Mantissa and exponent moved to their places in an F32 with the difference of the biases added.
+        let aligned = (magnitude << (23 - mantissa_bits)) + ((127 - bias) << 23);
+        let value = if magnitude >> mantissa_bits == 0 {
+            // Exponent 0 is subnormal: with exponent 1 in its place the value has one leading one too many.
+            f32::from_bits(aligned + (1 << 23)) - f32::from_bits((127 - bias + 1) << 23)
+        } else if mantissa_bits == 3 && magnitude == 0x7f {
+            f32::NAN
+        } else if mantissa_bits == 2 && magnitude >= 0x7c {
+            f32::from_bits(0x7f80_0000 | (magnitude << 21)) // infinity and NaNs, as in every IEEE 754 type
+        } else {
+            f32::from_bits(aligned)
+        };
+        values[code as usize] = if code < 128 { value } else { -value };
+        code += 1;
+    }
+    values
 }
 
 /// Value of an E8M0 scale, `2^(code - 127)`; 0xff is NaN.
 #[inline]
 pub(super) fn e8m0(code: u8) -> f32 {
-    match code {
-        0 => 2f32.powi(-127),
-        0xff => f32::NAN,
-        _ => f32::from_bits(u32::from(code) << 23),
-    }
+    f32::from_bits(match code {
+        0 => 1 << 22, // 2^-127 is subnormal
+        0xff => f32::NAN.to_bits(),
+        _ => u32::from(code) << 23,
+    })
 }

@@ -3,7 +3,10 @@
 use super::{blocks, fp4, iq, k_quants, legacy, ternary};
 
 macro_rules! gguf_types {
-    ($($(#[$doc:meta])* $variant:ident = $id:literal, $name:literal, $len:literal weights in $bytes:literal bytes, $decode:expr;)*) => {
+    ($(
+        $(#[$doc:meta])*
+        $variant:ident = $id:literal, $name:literal, $len:literal weights in $bytes:literal bytes, $decode:expr;
+    )*) => {
         /// A quantised block type of GGUF. One plane: the blocks of a row follow each other without padding.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum GgufType {
@@ -109,9 +112,9 @@ impl GgufType {
 
     /// Which of the two types of id 42 stores `weights` weights in `bytes` bytes.
     ///
-    /// `bytes` may include the padding up to the next tensor, at most `alignment - 1` bytes. Small tensors can then fit both
-    /// (a weight count under `64 * alignment`); the answer is the mainline type for them, so ask with the largest tensor of
-    /// a file. `None` if neither fits.
+    /// `bytes` may include the padding up to the next tensor, at most `alignment - 1` bytes. Small tensors can then
+    /// fit both (a weight count under `64 * alignment`); the answer is the mainline type for them, so ask with the
+    /// largest tensor of a file. `None` if neither fits.
     pub fn q2_0_of_size(weights: u64, bytes: u64, alignment: u64) -> Option<Self> {
         [GgufType::Q2_0, GgufType::Q2_0Group128].into_iter().find(|kind| {
             let (len, block) = (kind.block_len() as u64, kind.block_bytes() as u64);

@@ -7,8 +7,8 @@
 use super::iq_grids::{IQ1, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS, IQ4_LEVELS, even_signs};
 use super::{array, f16_at, halves_of_nibbles};
 
-/// IQ2_XXS, 66 bytes: `d` f16, then for each 32 weights four bytes of codes and a u32 with four 7-bit sign indices (lowest
-/// first) and a 4-bit scale on top. `w = ± d (0.5 + scale) / 4 magnitude`.
+/// IQ2_XXS, 66 bytes: `d` f16, then for each 32 weights four bytes of codes and a u32 with four 7-bit sign indices
+/// (lowest first) and a 4-bit scale on top. `w = ± d (0.5 + scale) / 4 magnitude`.
 #[inline]
 pub(super) fn iq2_xxs(block: &[u8; 66], out: &mut [f32; 256]) {
     let d = f16_at(block, 0);
@@ -35,8 +35,8 @@ pub(super) fn iq2_xs(block: &[u8; 74], out: &mut [f32; 256]) {
     }
 }
 
-/// IQ2_S, 82 bytes: `d` f16, 32 bytes of code (low 8 bits, 8 weights each), 32 bytes of signs, 8 bytes of code bits 8 and 9
-/// (four pairs a byte, lowest first), 8 bytes of scales as in IQ2_XS. `w = ± d (0.5 + scale) / 4 magnitude`.
+/// IQ2_S, 82 bytes: `d` f16, 32 bytes of code (low 8 bits, 8 weights each), 32 bytes of signs, 8 bytes of code bits 8
+/// and 9 (four pairs a byte, lowest first), 8 bytes of scales as in IQ2_XS. `w = ± d (0.5 + scale) / 4 magnitude`.
 #[inline]
 pub(super) fn iq2_s(block: &[u8; 82], out: &mut [f32; 256]) {
     let d = f16_at(block, 0);
@@ -48,8 +48,8 @@ pub(super) fn iq2_s(block: &[u8; 82], out: &mut [f32; 256]) {
     }
 }
 
-/// IQ3_XXS, 98 bytes: `d` f16, 64 bytes of code for 4 weights each, eight u32 for 32 weights each with signs and scale as
-/// in IQ2_XXS. `w = ± d (0.5 + scale) / 2 magnitude`.
+/// IQ3_XXS, 98 bytes: `d` f16, 64 bytes of code for 4 weights each, eight u32 for 32 weights each with signs and scale
+/// as in IQ2_XXS. `w = ± d (0.5 + scale) / 2 magnitude`.
 #[inline]
 pub(super) fn iq3_xxs(block: &[u8; 98], out: &mut [f32; 256]) {
     let d = f16_at(block, 0);
@@ -64,8 +64,8 @@ pub(super) fn iq3_xxs(block: &[u8; 98], out: &mut [f32; 256]) {
     }
 }
 
-/// IQ3_S, 110 bytes: `d` f16, 64 bytes of code (low 8 bits, 4 weights each), 8 bytes of ninth bits, 32 bytes of signs, 4
-/// bytes of scales (a nibble for 32 weights, low first). `w = ± d (1 + 2 scale) magnitude`.
+/// IQ3_S, 110 bytes: `d` f16, 64 bytes of code (low 8 bits, 4 weights each), 8 bytes of ninth bits, 32 bytes of signs,
+/// 4 bytes of scales (a nibble for 32 weights, low first). `w = ± d (1 + 2 scale) magnitude`.
 #[inline]
 pub(super) fn iq3_s(block: &[u8; 110], out: &mut [f32; 256]) {
     let d = f16_at(block, 0);
@@ -78,8 +78,8 @@ pub(super) fn iq3_s(block: &[u8; 110], out: &mut [f32; 256]) {
     }
 }
 
-/// IQ1_S, 50 bytes: `d` f16, 32 bytes of code (low 8 bits, 8 weights each), eight u16 for 32 weights each: four times three
-/// high bits of code (lowest first), 3 bits of scale, the sign of the shift on top.
+/// IQ1_S, 50 bytes: `d` f16, 32 bytes of code (low 8 bits, 8 weights each), eight u16 for 32 weights each: four times
+/// three high bits of code (lowest first), 3 bits of scale, the sign of the shift on top.
 /// `w = d (2 scale + 1) (codebook ± 1/8)`, minus if the top bit is set.
 #[inline]
 pub(super) fn iq1_s(block: &[u8; 50], out: &mut [f32; 256]) {
@@ -95,9 +95,9 @@ pub(super) fn iq1_s(block: &[u8; 50], out: &mut [f32; 256]) {
     }
 }
 
-/// IQ1_M, 56 bytes: 32 bytes of code (low 8 bits, 8 weights each), 16 bytes with a nibble for each code (three high bits,
-/// the sign of the shift on top, low nibble first), four u16 with four 3-bit scales each (16 weights each, lowest first).
-/// The top nibbles of the four u16 are the F16 factor `d`, lowest first. `w` as in IQ1_S.
+/// IQ1_M, 56 bytes: 32 bytes of code (low 8 bits, 8 weights each), 16 bytes with a nibble for each code (three high
+/// bits, the sign of the shift on top, low nibble first), four u16 with four 3-bit scales each (16 weights each,
+/// lowest first). The top nibbles of the four u16 are the F16 factor `d`, lowest first. `w` as in IQ1_S.
 #[inline]
 pub(super) fn iq1_m(block: &[u8; 56], out: &mut [f32; 256]) {
     let (low, high) = (array::<32>(block, 0), array::<16>(block, 32));
@@ -146,8 +146,8 @@ fn levels(d: f32, codes: &[u8; 16], out: &mut [f32; 32]) {
 #[inline]
 fn signed(d: f32, magnitudes: &[u8; 8], signs: u8, out: &mut [f32; 8]) {
     for (i, (out, magnitude)) in out.iter_mut().zip(magnitudes).enumerate() {
-        let w = d * f32::from(*magnitude);
-        *out = if signs & (1 << i) == 0 { w } else { -w };
+        let sign = u32::from(signs) << (31 - i) & 0x8000_0000;
+        *out = f32::from_bits((d * f32::from(*magnitude)).to_bits() ^ sign);
     }
 }
 

@@ -1,9 +1,9 @@
 //! Codebooks of the IQ formats.
 //!
-//! These numbers are constants of the GGUF file format, the same in every reader; they were read out of the Python package
-//! `gguf` 0.19.0 (MIT). They are kept as that package keeps them, one `u16` for each entry: eight 2-bit or four 4-bit
-//! indices into a short list of levels, lowest bits first. The byte tables that decoders use are made from them at compile
-//! time.
+//! These numbers are constants of the GGUF file format, the same in every reader; they were read out of the Python
+//! package `gguf` 0.19.0 (MIT). They are kept as that package keeps them, one `u16` for each entry: eight 2-bit or
+//! four 4-bit indices into a short list of levels, lowest bits first. The byte tables that decoders use are made from
+//! them at compile time.
 
 /// Magnitudes that the 2-bit indices of the IQ2 codebooks stand for.
 const IQ2_LEVELS: [u8; 3] = [8, 25, 43];
@@ -18,8 +18,8 @@ const IQ1_LEVELS: [i8; 3] = [-1, 0, 1];
 pub(super) const IQ4_LEVELS: [f32; 16] =
     [-127., -104., -83., -65., -49., -35., -22., -10., 1., 13., 25., 38., 53., 69., 89., 113.];
 
-/// Signs of eight weights from a 7-bit index: bit `i` negates weight `i`, and the eighth makes the number of minus signs
-/// even.
+/// Signs of eight weights from a 7-bit index: bit `i` negates weight `i`, and the eighth makes the number of minus
+/// signs even.
 #[inline]
 pub(super) fn even_signs(index: u32) -> u8 {
     let seven = (index & 127) as u8;

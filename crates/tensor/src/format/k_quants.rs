@@ -21,11 +21,12 @@ pub(super) fn q2_k(block: &[u8; 84], out: &mut [f32; 256]) {
     }
 }
 
-/// Q3_K, 110 bytes: 32 bytes of third bits (bit `g` of byte `b` is weight `32 g + b`), 64 bytes of low bits as in Q2_K,
-/// 12 bytes of scales, `d` f16. `w = d (scale - 32) q`, where `q` is the low bits, less 4 if the third bit is **clear**.
+/// Q3_K, 110 bytes: 32 bytes of third bits (bit `g` of byte `b` is weight `32 g + b`), 64 bytes of low bits as in
+/// Q2_K, 12 bytes of scales, `d` f16. `w = d (scale - 32) q`, where `q` is the low bits, less 4 if the third bit is
+/// **clear**.
 ///
-/// Scale `i` of 16: its low four bits are nibble `i / 8` of byte `i % 8`, its high two bits are bits `2 (i / 4)` and the
-/// next of byte `8 + i % 4`.
+/// Scale `i` of 16: its low four bits are nibble `i / 8` of byte `i % 8`, its high two bits are bits `2 (i / 4)` and
+/// the next of byte `8 + i % 4`.
 #[inline]
 pub(super) fn q3_k(block: &[u8; 110], out: &mut [f32; 256]) {
     let d = f16_at(block, 108);

@@ -36,7 +36,7 @@ impl Plane {
             Plane::Rows { rows: per_unit, bytes } => {
                 if !first.is_multiple_of(per_unit) {
                     return Err(format!(
-                        "rows from {first} on share a block of scales with rows before, expected a multiple of {per_unit}"
+                        "row {first} shares scales with the row before it, expected a cut at a multiple of {per_unit}"
                     ));
                 }
                 let start = first / per_unit;

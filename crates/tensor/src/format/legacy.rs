@@ -1,7 +1,7 @@
 //! GGUF blocks of 32 weights with one scale: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0.
 //!
-//! Scales are little-endian F16. The four-bit formats put weights 0 to 15 in the low nibbles and weights 16 to 31 in the
-//! high nibbles of 16 bytes.
+//! Scales are little-endian F16. The four-bit formats put weights 0 to 15 in the low nibbles and weights 16 to 31 in
+//! the high nibbles of 16 bytes.
 
 use super::{array, f16_at, halves_of_nibbles};
 
@@ -50,13 +50,15 @@ pub(super) fn q8_0(block: &[u8; 34], out: &mut [f32; 32]) {
     }
 }
 
+/// Nibbles with the fifth bits on top.
 #[inline]
 fn five_bits(fifth: &[u8; 4], nibbles: &[u8; 16]) -> [u8; 32] {
+    // Each byte of bits is copied next to its eight weights first, so that the loop runs on vectors of bytes.
+    let fifth = fifth.map(|bits| [bits; 8]);
+    let masks = [[1, 2, 4, 8, 16, 32, 64, 128]; 4];
     let mut codes = halves_of_nibbles(nibbles);
-    for (codes, bits) in codes.as_chunks_mut::<8>().0.iter_mut().zip(fifth) {
-        for (i, code) in codes.iter_mut().enumerate() {
-            *code |= if bits & (1 << i) == 0 { 0 } else { 16 };
-        }
+    for ((code, bits), mask) in codes.iter_mut().zip(fifth.as_flattened()).zip(masks.as_flattened()) {
+        *code |= if bits & mask == 0 { 0 } else { 16 };
     }
     codes
 }

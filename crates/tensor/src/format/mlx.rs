@@ -4,7 +4,6 @@
 //! `[i * bits, (i + 1) * bits)` of the row (files declare them as `[rows, cols * bits / 32]` u32). Scales and biases
 //! are `[rows, cols / group]`; scales may be negative.
 
-use super::chunks;
 use crate::DType;
 
 /// An MLX affine format.
@@ -49,32 +48,34 @@ impl MlxAffine {
     #[inline]
     pub(super) fn row(&self, codes: &[u8], scales: &[u8], biases: &[u8], out: &mut [f32]) {
         match self.bits {
-            1 => self.unpacked_row(codes, scales, biases, out, unpack_bits),
-            2 => self.unpacked_row(codes, scales, biases, out, unpack_pairs),
-            3 => self.unpacked_row(codes, scales, biases, out, unpack::<3>),
-            4 => self.unpacked_row(codes, scales, biases, out, unpack_nibbles),
-            5 => self.unpacked_row(codes, scales, biases, out, unpack::<5>),
-            6 => self.unpacked_row(codes, scales, biases, out, unpack::<6>),
-            _ => self.unpacked_row(codes, scales, biases, out, |bytes: &[u8; 8]| *bytes),
+            1 => self.scaled_row::<1, 8>(codes, scales, biases, out),
+            2 => self.scaled_row::<2, 4>(codes, scales, biases, out),
+            3 => self.scaled_row::<3, 8>(codes, scales, biases, out),
+            4 => self.scaled_row::<4, 2>(codes, scales, biases, out),
+            5 => self.scaled_row::<5, 8>(codes, scales, biases, out),
+            6 => self.scaled_row::<6, 4>(codes, scales, biases, out),
+            _ => self.scaled_row::<8, 1>(codes, scales, biases, out),
         }
     }
 
-    /// `unpack` turns the `N` bytes of eight codes into one byte each.
+    /// `LEN` is the least number of codes of `BITS` bits that fill whole bytes; these are read as one word.
     #[inline]
-    fn unpacked_row<const N: usize>(
+    fn scaled_row<const BITS: usize, const LEN: usize>(
         &self,
         codes: &[u8],
         scales: &[u8],
         biases: &[u8],
         out: &mut [f32],
-        unpack: impl Fn(&[u8; N]) -> [u8; 8],
     ) {
-        let group = self.group();
-        let groups = out.chunks_exact_mut(group).zip(codes.chunks_exact(group / 8 * N));
-        for (i, (out, codes)) in groups.enumerate() {
+        let (group, bytes) = (self.group(), BITS * LEN / 8);
+        for (i, (out, codes)) in out.chunks_exact_mut(group).zip(codes.chunks_exact(group / LEN * bytes)).enumerate() {
             let (scale, bias) = (self.scale_dtype.read(scales, i), self.scale_dtype.read(biases, i));
-            for (out, codes) in out.as_chunks_mut::<8>().0.iter_mut().zip(chunks::<N>(codes)) {
-                for (out, q) in out.iter_mut().zip(unpack(codes)) {
+            for (out, codes) in out.as_chunks_mut::<LEN>().0.iter_mut().zip(codes.chunks_exact(bytes)) {
+                let mut word = [0; 8];
+                word[..bytes].copy_from_slice(codes);
+                let word = u64::from_le_bytes(word);
+                for (i, out) in out.iter_mut().enumerate() {
+                    let q = (word >> (BITS * i)) as u8 & (0xff >> (8 - BITS));
                     *out = f32::from(q) * scale + bias;
                 }
             }
@@ -87,28 +88,4 @@ impl std::fmt::Display for MlxAffine {
         let Self { bits, group, scale_dtype } = self;
         write!(f, "mlx-{bits}bit-g{group}-{scale_dtype}")
     }
-}
-
-#[inline]
-fn unpack_bits(bytes: &[u8; 1]) -> [u8; 8] {
-    std::array::from_fn(|i| u8::from(bytes[0] & (1 << i) != 0))
-}
-
-#[inline]
-fn unpack_pairs(bytes: &[u8; 2]) -> [u8; 8] {
-    std::array::from_fn(|i| (bytes[i / 4] >> (2 * (i % 4))) & 3)
-}
-
-#[inline]
-fn unpack_nibbles(bytes: &[u8; 4]) -> [u8; 8] {
-    std::array::from_fn(|i| (bytes[i / 2] >> (4 * (i % 2))) & 15)
-}
-
-/// Eight codes of `BITS` bits: as many bytes as a code has bits.
-#[inline]
-fn unpack<const BITS: usize>(bytes: &[u8; BITS]) -> [u8; 8] {
-    let mut word = [0; 8];
-    word[..BITS].copy_from_slice(bytes);
-    let word = u64::from_le_bytes(word);
-    std::array::from_fn(|i| (word >> (BITS * i)) as u8 & ((1 << BITS) - 1))
 }

@@ -1,7 +1,7 @@
 //! Weight storage formats: block layouts and exact scalar dequantisers.
 //!
-//! A weight is a matrix `[rows, cols]` whose rows are stored one after the other. The bytes of a format lie in one or more
-//! *planes* (codes, scales, biases, ...), each a dense array of its own; see [`Format::planes`] for their order.
+//! A weight is a matrix `[rows, cols]` whose rows are stored one after the other. The bytes of a format lie in one or
+//! more *planes* (codes, scales, biases, ...), each a dense array of its own; see [`Format::planes`] for their order.
 
 mod fp4;
 mod fp8;
@@ -58,8 +58,8 @@ pub enum TensorScale {
     Multiply,
     /// `w = e2m1 * (scale / tensor_scale)`: `weight_global_scale` of compressed-tensors.
     Divide,
-    /// `w = e2m1 * (scale * (tensor_scale / 2688))`: `global_scale` of MLX, the largest magnitude of the tensor. 2688 is
-    /// 6 * 448, the largest code times the largest scale.
+    /// `w = e2m1 * (scale * (tensor_scale / 2688))`: `global_scale` of MLX, the largest magnitude of the tensor. 2688
+    /// is 6 * 448, the largest code times the largest scale.
     Amax,
 }
 
@@ -127,10 +127,13 @@ impl Format {
     /// Writes row `row` of a weight with `rows` rows and `out.len()` columns to `out`, exact in f32.
     ///
     /// # Panics
-    /// If `planes` are not those of [`planes`](Self::planes) for this shape (they may be larger), or `row >= rows`.
+    /// If `row >= rows`, or if `planes` are smaller than [`planes`](Self::planes) demands for this shape. A [`Weight`]
+    /// has been checked.
+    ///
+    /// [`Weight`]: crate::Weight
     pub fn dequantize(&self, planes: &[Bytes], rows: usize, row: usize, out: &mut [f32]) {
-        assert!(row < rows, "row {row} of {rows}");
         let cols = out.len();
+        assert!(row < rows && cols.is_multiple_of(self.block_len()), "row {row} of {self} [{rows}, {cols}]");
         match self {
             Format::F32 => plain::f32_row(nth(&planes[0], row, cols * 4), out),
             Format::F16 => plain::f16_row(nth(&planes[0], row, cols * 2), out),

@@ -1,6 +1,6 @@
 //! Unquantised rows: little-endian F32, F16 and BF16.
 
-use half::{bf16, f16, slice::HalfFloatSliceExt};
+use half::{f16, slice::HalfFloatSliceExt};
 
 use super::chunks;
 
@@ -29,6 +29,6 @@ pub(super) fn f16_row(data: &[u8], out: &mut [f32]) {
 #[inline]
 pub(super) fn bf16_row(data: &[u8], out: &mut [f32]) {
     for (bytes, out) in chunks::<2>(data).iter().zip(out) {
-        *out = bf16::from_le_bytes(*bytes).to_f32();
+        *out = f32::from_bits(u32::from(u16::from_le_bytes(*bytes)) << 16);
     }
 }

@@ -2,7 +2,8 @@
 
 use super::{array, f16_at};
 
-/// Q1_0, 18 bytes for 128 weights: `d` f16, 16 bytes of signs, lowest bit first. `w = d` where the bit is set, else `-d`.
+/// Q1_0, 18 bytes for 128 weights: `d` f16, 16 bytes of signs, lowest bit first. `w = d` where the bit is set, else
+/// `-d`.
 #[inline]
 pub(super) fn q1_0(block: &[u8; 18], out: &mut [f32; 128]) {
     let d = f16_at(block, 0);
@@ -27,8 +28,9 @@ pub(super) fn q2_0<const BYTES: usize, const LEN: usize>(block: &[u8; BYTES], ou
 
 /// TQ1_0, 54 bytes for 256 weights: 48 bytes with five base-3 digits each, 4 bytes with four, `d` f16. `w = d (q - 1)`.
 ///
-/// A byte is a fraction of 256: times 3 gives its first digit as the carry, the remaining byte the next. The first 32 bytes
-/// hold weights 0 to 159 (all first digits first), the next 16 weights 160 to 239, the last 4 weights 240 to 255.
+/// A byte is a fraction of 256: times 3 gives its first digit as the carry, the remaining byte the next. The first 32
+/// bytes hold weights 0 to 159 (all first digits first), the next 16 weights 160 to 239, the last 4 weights 240 to
+/// 255.
 #[inline]
 pub(super) fn tq1_0(block: &[u8; 54], out: &mut [f32; 256]) {
     let d = f16_at(block, 52);

@@ -121,7 +121,15 @@ fn intersection(a: &Range<usize>, b: &Range<usize>) -> Range<usize> {
 }
 
 /// Widens the keys and values at `positions` on the path of `row`.
-fn load(op: &Attention, batch: &Batch, kv: &HostKv, row: usize, head: usize, positions: &Range<usize>, to: &mut Scratch) {
+fn load(
+    op: &Attention,
+    batch: &Batch,
+    kv: &HostKv,
+    row: usize,
+    head: usize,
+    positions: &Range<usize>,
+    to: &mut Scratch,
+) {
     let dim = op.head_dim();
     let (group, _) = kv.layout().layers[op.layer];
     let pages = &batch.context(row).pages[group];
@@ -140,7 +148,15 @@ fn load(op: &Attention, batch: &Batch, kv: &HostKv, row: usize, head: usize, pos
 }
 
 /// Attends over one run of loaded keys and merges it into the softmax and sums that are under way.
-fn attend(isa: Isa, scale: f32, q: &[f32], keys: Range<usize>, scratch: &mut Scratch, state: usize, sums: Range<usize>) {
+fn attend(
+    isa: Isa,
+    scale: f32,
+    q: &[f32],
+    keys: Range<usize>,
+    scratch: &mut Scratch,
+    state: usize,
+    sums: Range<usize>,
+) {
     let dim = q.len();
     let Scratch { keys: k, values: v, scores, run, sums: all_sums, softmax } = scratch;
     scores.clear();

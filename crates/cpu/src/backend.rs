@@ -2,7 +2,8 @@
 
 use kapitsa_ops::kv::{HostKv, KvLayout, PAGE_TOKENS, Part};
 use kapitsa_ops::{
-    Backend, Batch, DeviceError, ExpertCombine, ExpertLinear, KvWrite, Op, Outputs, Program, Route, Rule, Tensor,
+    Backend, Batch, DeviceError, ExpertCombine, ExpertLinear, ExpertWeights, KvWrite, Op, Outputs, Program, Route,
+    Rule, Tensor,
 };
 
 use crate::lanes::Isa;
@@ -36,7 +37,11 @@ impl Cpu {
 impl Backend for Cpu {
     fn reserve(&mut self, group: usize, pages: usize) -> Result<(), DeviceError> {
         let bytes = self.kv.layout().page_len(group) * self.kv.layout().dtype.bytes();
-        if self.kv.reserve(group, pages) { Ok(()) } else { Err(DeviceError::OutOfMemory { what: "the KV cache", bytes }) }
+        if self.kv.reserve(group, pages) {
+            Ok(())
+        } else {
+            Err(DeviceError::OutOfMemory { what: "the KV cache", bytes })
+        }
     }
 
     fn run(&mut self, program: &Program, batch: &Batch) -> Result<Outputs, DeviceError> {
@@ -123,7 +128,8 @@ impl Step<'_> {
             Op::ExpertWeights(op) => {
                 let (out, [logits, ids]) = self.operands(op, [op.logits, op.ids]);
                 rows::each(out, op.out.width(), |r, out| {
-                    op.weigh(row(logits, op.logits, r), bytemuck::cast_slice(row(ids, op.ids, r)), out);
+                    let ids = bytemuck::cast_slice(row(ids, op.ids, r));
+                    ExpertWeights::softmax(row(logits, op.logits, r), ids, op.normalize, out);
                 });
             }
             Op::ExpertLinear(op) => {

@@ -63,12 +63,13 @@ pub fn load(checkpoint: &Checkpoint) -> Result<Box<dyn Model>, LoadError> {
     let Some(architecture) = ARCHITECTURES.iter().find(|a| a.names.contains(&name)) else {
         let known: Vec<&str> = ARCHITECTURES.iter().flat_map(|a| a.names).copied().collect();
         let reason = format!("architecture `{name}` is not supported; supported are {}", known.join(", "));
-        return Err(LoadError::unsupported(checkpoint.path(), reason));
+        return Err(LoadError::unsupported(config.path(), reason));
     };
-    let model = (architecture.load)(config, &checkpoint.weights()).map_err(|e| e.in_file(checkpoint.path()))?;
+    let model = (architecture.load)(config, &checkpoint.weights()).map_err(|e| e.in_file(config.path()))?;
     if let Some(name) = checkpoint.unused().first() {
-        let reason = format!("is not a weight of architecture `{}`; the file may be of another variant", config.architecture());
-        return Err(LoadError::tensor(name, reason).in_file(checkpoint.path()));
+        let reason =
+            format!("is not a weight of architecture `{}`; the file may be of another variant", config.architecture());
+        return Err(LoadError::tensor(name, reason).in_file(config.path()));
     }
     let mut rec = Recorder::new(Capacity { rows: 1, wanted: 1 }, &[]);
     let logits = model.forward(&mut rec);

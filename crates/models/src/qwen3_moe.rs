@@ -3,14 +3,14 @@
 
 use kapitsa_weights::{Config, LoadError, Weights};
 
-use crate::layers::{Attention, Decoder, GatedMlp, Moe};
+use crate::layers::{Attention, Decoder, GatedMlp, Moe, bounded_or};
 use crate::{Architecture, Model};
 
 pub(crate) const QWEN3_MOE: Architecture = Architecture { names: &["qwen3_moe"], load };
 
 fn load(config: &Config, weights: &Weights<'_>) -> Result<Box<dyn Model>, LoadError> {
-    let dense = config.usizes_or_empty("mlp_only_layers")?;
-    let step = config.bounded_or("decoder_sparse_step", 1..=usize::MAX, 1)?;
+    let dense = config.opt_usizes("mlp_only_layers")?.unwrap_or_default();
+    let step = bounded_or(config, "decoder_sparse_step", 1..=usize::MAX, 1)?;
     let decoder = Decoder::load("qwen3_moe", config, weights, |index, w| {
         let bias = config.bool_or("attention_bias", false)?;
         let attention = Attention::shape(config, index)?.biases(bias, bias).head_norms().load(&w.at("self_attn"))?;

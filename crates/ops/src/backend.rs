@@ -11,6 +11,18 @@ pub struct Outputs {
     pub taps: Vec<(Tap, Vec<f32>)>,
 }
 
+impl Outputs {
+    /// Appends the rows of a run of the same program.
+    pub fn extend(&mut self, more: Outputs) {
+        self.logits.extend(more.logits);
+        if self.taps.is_empty() {
+            self.taps = more.taps;
+        } else {
+            self.taps.iter_mut().zip(more.taps).for_each(|(all, more)| all.1.extend(more.1));
+        }
+    }
+}
+
 /// A fault of the device or of memory; never of the program.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {

@@ -28,13 +28,13 @@ impl Recorder {
 
 impl ExpertWeights {
     /// One row: `logits` `[experts]`, `ids` and `out` `[k]`.
-    pub fn weigh(&self, logits: &[f32], ids: &[u32], out: &mut [f32]) {
+    pub fn softmax(logits: &[f32], ids: &[u32], normalize: bool, out: &mut [f32]) {
         let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let all: f32 = logits.iter().map(|v| (v - max).exp()).sum();
         for (out, &id) in out.iter_mut().zip(ids) {
             *out = (logits[id as usize] - max).exp() / all;
         }
-        if self.normalize {
+        if normalize {
             let chosen: f32 = out.iter().sum();
             out.iter_mut().for_each(|v| *v /= chosen);
         }
@@ -60,7 +60,8 @@ impl Rule for ExpertWeights {
         let ids = memory.read_indices(&self.ids);
         let mut ids = ids.chunks_exact(self.ids.width());
         memory.map_rows(&self.logits, &self.out, |logits, out| {
-            self.weigh(logits, ids.next().expect("as many rows as logits"), out);
+            let ids = ids.next().expect("as many rows as logits");
+            Self::softmax(logits, ids, self.normalize, out);
         });
     }
 }

@@ -24,6 +24,8 @@ pub enum Tap {
     Mixer(usize),
     /// Output of a layer's MLP before the residual, `[rows, hidden]`.
     Mlp(usize),
+    /// Router logits of a layer with experts, `[rows, experts]`.
+    Router(usize),
     /// The residual stream after the final norm, `[wanted, hidden]`.
     FinalNorm,
 }

@@ -30,7 +30,14 @@ impl Recorder {
         assert_eq!(logits.rows, Rows::Wanted, "{logits:?}");
         let outputs: Vec<Tensor> = self.taps.iter().map(|(_, t)| *t).chain([logits]).collect();
         let plan = plan::plan(&self.ops, &self.tensors, &outputs, self.capacity);
-        Program { capacity: self.capacity, ops: self.ops, offsets: plan.offsets, arena: plan.arena, logits, taps: self.taps }
+        Program {
+            capacity: self.capacity,
+            ops: self.ops,
+            offsets: plan.offsets,
+            arena: plan.arena,
+            logits,
+            taps: self.taps,
+        }
     }
 
     pub(crate) fn tensor(&mut self, rows: Rows, width: usize, element: ElementType) -> Tensor {

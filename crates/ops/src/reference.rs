@@ -20,7 +20,11 @@ impl Reference {
 impl Backend for Reference {
     fn reserve(&mut self, group: usize, pages: usize) -> Result<(), DeviceError> {
         let bytes = self.kv.layout().page_len(group) * self.kv.layout().dtype.bytes();
-        if self.kv.reserve(group, pages) { Ok(()) } else { Err(DeviceError::OutOfMemory { what: "the KV cache", bytes }) }
+        if self.kv.reserve(group, pages) {
+            Ok(())
+        } else {
+            Err(DeviceError::OutOfMemory { what: "the KV cache", bytes })
+        }
     }
 
     fn run(&mut self, program: &Program, batch: &Batch) -> Result<Outputs, DeviceError> {

@@ -52,7 +52,11 @@ impl Tiny {
             o: plain(&mut rng, hidden, heads * head_dim),
             bias: Vector::new("bias", rng.values(heads * head_dim, 0.5)),
             router: plain(&mut rng, 5, hidden),
-            experts: [expert(&mut rng, inner, hidden), expert(&mut rng, inner, hidden), expert(&mut rng, hidden, inner)],
+            experts: [
+                expert(&mut rng, inner, hidden),
+                expert(&mut rng, inner, hidden),
+                expert(&mut rng, hidden, inner),
+            ],
             head: plain(&mut rng, VOCAB, hidden),
             heads: (heads, kv_heads),
             head_dim,

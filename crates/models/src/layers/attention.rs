@@ -4,7 +4,7 @@ use kapitsa_ops::kv::KvShape;
 use kapitsa_ops::{Recorder, Tensor};
 use kapitsa_weights::{Config, LoadError, Weights};
 
-use super::{Linear, RmsNorm, Rope};
+use super::{Linear, RmsNorm, Rope, bounded_or};
 
 /// Queries, keys and values of one layer, and the way back to the residual stream.
 pub(crate) struct Attention {
@@ -34,11 +34,13 @@ impl Attention {
     pub(crate) fn shape(config: &Config, layer: usize) -> Result<AttentionShape, LoadError> {
         let hidden = config.usize("hidden_size")?;
         let heads = config.bounded("num_attention_heads", 1..=65_536)?;
-        let kv_heads = config.bounded_or("num_key_value_heads", 1..=heads, heads)?;
+        let kv_heads = bounded_or(config, "num_key_value_heads", 1..=heads, heads)?;
         if heads % kv_heads != 0 {
-            return Err(config.error("num_key_value_heads", format!("is {kv_heads}, expected a divisor of {heads} heads")));
+            return Err(
+                config.error("num_key_value_heads", format!("is {kv_heads}, expected a divisor of {heads} heads"))
+            );
         }
-        let head_dim = config.bounded_or("head_dim", 1..=65_536, hidden / heads)?;
+        let head_dim = bounded_or(config, "head_dim", 1..=65_536, hidden / heads)?;
         Ok(AttentionShape {
             layer,
             hidden,
@@ -109,8 +111,8 @@ fn window(config: &Config, layer: usize) -> Result<Option<usize>, LoadError> {
         return Ok(None);
     }
     let window = config.bounded("sliding_window", 1..=usize::MAX)?;
-    let slides = match config.strings_or_empty("layer_types")?.get(layer) {
-        Some(kind) => kind == "sliding_attention",
+    let slides = match config.opt_strs("layer_types")?.unwrap_or_default().get(layer) {
+        Some(kind) => *kind == "sliding_attention",
         None => layer >= config.usize_or("max_window_layers", 0)?,
     };
     Ok(slides.then_some(window))

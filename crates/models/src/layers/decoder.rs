@@ -4,7 +4,7 @@ use kapitsa_ops::{Recorder, Tap, Tensor};
 use kapitsa_tensor::Weight;
 use kapitsa_weights::{Config, LoadError, Weights};
 
-use super::{Attention, Linear, Mlp, RmsNorm, Rope};
+use super::{Attention, Linear, Mlp, RmsNorm, Rope, bounded_or};
 use crate::{Model, ModelInfo};
 
 /// Embedding, layers, final norm and head.
@@ -45,14 +45,15 @@ impl Decoder {
         }
         let embed = weights.at("model").matrix("embed_tokens", vocab, hidden)?;
         let tied = config.bool_or("tie_word_embeddings", false)? && !weights.has("lm_head.weight");
-        let head = if tied { Linear::of(embed.clone()) } else { Linear::load(weights, "lm_head", vocab, hidden, false)? };
+        let head =
+            if tied { Linear::of(embed.clone()) } else { Linear::load(weights, "lm_head", vocab, hidden, false)? };
         let kv: Vec<_> = layers.iter().map(|l| l.attention.kv_shape()).collect();
         let info = ModelInfo {
             architecture,
             vocab,
             hidden,
             layers: layers.len(),
-            context: config.bounded_or("max_position_embeddings", 1..=1 << 40, 2048)?,
+            context: bounded_or(config, "max_position_embeddings", 1..=1 << 40, 2048)?,
             kv,
         };
         let rope = Rope::load(config, weights, info.kv[0].head_dim)?;
@@ -75,7 +76,7 @@ impl Model for Decoder {
             rec.tap(Tap::Mixer(index), h);
             x = rec.add(x, h);
             let h = layer.mlp_norm.forward(rec, x);
-            let h = layer.mlp.forward(rec, h);
+            let h = layer.mlp.forward(rec, h, index);
             rec.tap(Tap::Mlp(index), h);
             x = rec.add(x, h);
             rec.tap(Tap::Layer(index), x);

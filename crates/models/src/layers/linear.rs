@@ -12,7 +12,13 @@ pub(crate) struct Linear {
 
 impl Linear {
     /// Reads `name.weight` `[outputs, inputs]` and, if `bias` is set, `name.bias` `[outputs]`.
-    pub(crate) fn load(w: &Weights<'_>, name: &str, outputs: usize, inputs: usize, bias: bool) -> Result<Self, LoadError> {
+    pub(crate) fn load(
+        w: &Weights<'_>,
+        name: &str,
+        outputs: usize,
+        inputs: usize,
+        bias: bool,
+    ) -> Result<Self, LoadError> {
         let weight = w.matrix(name, outputs, inputs)?;
         let name = format!("{name}.bias");
         let bias = if bias { Some(Vector::new(name.as_str(), w.vector(&name, outputs)?)) } else { None };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kapitsa_ops::{Recorder, Tensor};
+use kapitsa_ops::{Recorder, Tap, Tensor};
 use kapitsa_tensor::Weight;
 use kapitsa_weights::{Config, LoadError, Weights};
 
@@ -69,8 +69,9 @@ impl Moe {
         })
     }
 
-    fn forward(&self, rec: &mut Recorder, x: Tensor) -> Tensor {
+    fn forward(&self, rec: &mut Recorder, x: Tensor, layer: usize) -> Tensor {
         let logits = self.router.forward(rec, x);
+        rec.tap(Tap::Router(layer), logits);
         let ids = rec.route(logits, self.k);
         let weights = rec.expert_weights(logits, ids, self.normalize);
         let gate = rec.expert_linear(x, &self.gate, ids);
@@ -82,10 +83,11 @@ impl Moe {
 }
 
 impl Mlp {
-    pub(crate) fn forward(&self, rec: &mut Recorder, x: Tensor) -> Tensor {
+    /// Records layer `layer`'s block: `x` and the result are `[rows, hidden]`.
+    pub(crate) fn forward(&self, rec: &mut Recorder, x: Tensor, layer: usize) -> Tensor {
         match self {
             Mlp::Gated(mlp) => mlp.forward(rec, x),
-            Mlp::Moe(moe) => moe.forward(rec, x),
+            Mlp::Moe(moe) => moe.forward(rec, x, layer),
         }
     }
 }
@@ -103,7 +105,7 @@ impl From<Moe> for Mlp {
 }
 
 fn require_silu(config: &Config) -> Result<(), LoadError> {
-    match config.str_or("hidden_act", "silu")? {
+    match config.opt_str("hidden_act")?.unwrap_or("silu") {
         "silu" => Ok(()),
         other => Err(config.error("hidden_act", format!("is `{other}`, expected `silu`"))),
     }

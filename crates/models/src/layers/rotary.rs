@@ -3,6 +3,8 @@
 use kapitsa_ops::{Frequencies, PairLayout};
 use kapitsa_weights::{Config, LoadError, Weights};
 
+use super::bounded_or;
+
 /// A model's rotary embedding.
 pub(crate) struct Rope {
     pub(crate) frequencies: Frequencies,
@@ -12,13 +14,15 @@ pub(crate) struct Rope {
 impl Rope {
     /// Reads `rope_parameters` of the config, and `rope_freqs.weight` (divisors of the frequencies) where a file has it.
     pub(crate) fn load(config: &Config, weights: &Weights<'_>, head_dim: usize) -> Result<Self, LoadError> {
-        let none = Config::default();
-        let rope = config.section("rope_parameters")?;
-        let rope = rope.as_ref().unwrap_or(&none);
+        let Some(rope) = &config.section("rope_parameters")? else {
+            return Err(config.error("rope_parameters", "is missing"));
+        };
         let partial = rope.f32_or("partial_rotary_factor", 1.0)?;
-        let dim = (head_dim as f32 * partial) as usize;
+        let dim = (head_dim as f32 * partial).round() as usize;
         if dim == 0 || dim > head_dim || dim % 2 != 0 {
-            return Err(config.error("head_dim", format!("is {head_dim}, of which {dim} rotate; expected an even number")));
+            return Err(
+                config.error("head_dim", format!("is {head_dim}, of which {dim} rotate; expected an even number"))
+            );
         }
         let theta = rope.f32_or("rope_theta", 10_000.0)? as f64;
         if theta <= 1.0 {
@@ -31,8 +35,8 @@ impl Rope {
                 *frequency /= divisor as f64;
             }
         }
-        let pairs = match config.str_or("rope_layout", "half_split")? {
-            "adjacent_pairs" => PairLayout::Adjacent,
+        let pairs = match config.opt_str("rope_layout")? {
+            Some("adjacent_pairs") => PairLayout::Adjacent,
             _ => PairLayout::HalfSplit,
         };
         let per_position = frequencies.iter().map(|f| *f as f32).collect();
@@ -42,13 +46,13 @@ impl Rope {
 
 /// Applies the scaling that `rope` names to `frequencies`; returns the factor of cosines and sines.
 fn scale(rope: &Config, config: &Config, theta: f64, frequencies: &mut [f64]) -> Result<f64, LoadError> {
-    let kind = rope.str_or("rope_type", "default")?;
+    let kind = rope.opt_str("rope_type")?.unwrap_or("default");
     if kind == "default" {
         return Ok(1.0);
     }
     let factor = positive(rope, "factor")?;
     let original = |default| -> Result<f64, LoadError> {
-        Ok(rope.bounded_or("original_max_position_embeddings", 1..=1 << 40, default)? as f64)
+        Ok(bounded_or(rope, "original_max_position_embeddings", 1..=1 << 40, default)? as f64)
     };
     match kind {
         "linear" => {
@@ -58,7 +62,9 @@ fn scale(rope: &Config, config: &Config, theta: f64, frequencies: &mut [f64]) ->
         "llama3" => {
             let (low, high) = (positive(rope, "low_freq_factor")?, positive(rope, "high_freq_factor")?);
             if low >= high {
-                return Err(rope.error("low_freq_factor", format!("is {low}, expected less than high_freq_factor {high}")));
+                return Err(
+                    rope.error("low_freq_factor", format!("is {low}, expected less than high_freq_factor {high}"))
+                );
             }
             let original = original(8192)?;
             for f in frequencies {

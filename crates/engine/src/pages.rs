@@ -1,0 +1,76 @@
+//! Which pages of the KV cache belong to which sequence.
+
+use kapitsa_ops::kv::{KvLayout, PAGE_TOKENS, PageId};
+use kapitsa_ops::{Backend, DeviceError, SequenceContext};
+
+/// One timeline of tokens and the KV pages that hold its committed part.
+#[derive(Debug)]
+pub struct Sequence {
+    cached: usize,
+    pages: Vec<Vec<PageId>>,
+}
+
+impl Sequence {
+    /// Tokens whose keys and values are in the cache.
+    pub fn cached(&self) -> usize {
+        self.cached
+    }
+
+    /// Commits `count` tokens that a batch has just computed.
+    pub fn commit(&mut self, count: usize) {
+        self.cached += count;
+    }
+
+    /// What a batch needs to continue it.
+    pub fn context(&self) -> SequenceContext {
+        SequenceContext { cached: self.cached, pages: self.pages.clone() }
+    }
+}
+
+/// Free pages of each KV group.
+#[derive(Debug)]
+pub struct PagePool {
+    free: Vec<Vec<PageId>>,
+    made: Vec<usize>,
+}
+
+impl PagePool {
+    /// A pool that owns no page yet.
+    pub fn new(layout: &KvLayout) -> Self {
+        PagePool { free: vec![vec![]; layout.groups.len()], made: vec![0; layout.groups.len()] }
+    }
+
+    /// A sequence without tokens.
+    pub fn sequence(&self) -> Sequence {
+        Sequence { cached: 0, pages: vec![vec![]; self.free.len()] }
+    }
+
+    /// Gives `sequence` pages for `rows` more tokens.
+    ///
+    /// # Errors
+    /// If the backend has no memory for more; the sequence keeps what it has.
+    pub fn grow(&mut self, backend: &mut dyn Backend, sequence: &mut Sequence, rows: usize) -> Result<(), DeviceError> {
+        let needed = (sequence.cached + rows).div_ceil(PAGE_TOKENS);
+        for (group, pages) in sequence.pages.iter_mut().enumerate() {
+            while pages.len() < needed {
+                let page = match self.free[group].pop() {
+                    Some(page) => page,
+                    None => {
+                        backend.reserve(group, self.made[group] + 1)?;
+                        self.made[group] += 1;
+                        PageId(self.made[group] as u32 - 1)
+                    }
+                };
+                pages.push(page);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back all pages of a sequence.
+    pub fn release(&mut self, sequence: Sequence) {
+        for (free, pages) in self.free.iter_mut().zip(sequence.pages) {
+            free.extend(pages);
+        }
+    }
+}

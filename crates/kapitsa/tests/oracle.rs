@@ -1,31 +1,12 @@
 //! The tiny checkpoints of every family against the numbers of the reference implementation.
 
-use std::path::{Path, PathBuf};
+use std::ops::ControlFlow;
+use std::path::Path;
 
-use kapitsa::{Engine, OpenOptions, open_engine};
+use kapitsa::{Engine, OpenOptions, SamplingOptions, open_engine};
+use kapitsa_engine::{Request, Step};
 use kapitsa_ops::{ExpertWeights, Route, Tap};
-
-fn fixture(path: &str) -> PathBuf {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures")).join(path)
-}
-
-struct Expected(Vec<u8>);
-
-impl Expected {
-    fn bytes(&self, key: &str) -> Option<Vec<u8>> {
-        let file = safetensors::SafeTensors::deserialize(&self.0).unwrap();
-        file.tensor(key).ok().map(|t| t.data().to_vec())
-    }
-
-    fn floats(&self, key: &str) -> Option<Vec<f32>> {
-        Some(self.bytes(key)?.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect())
-    }
-
-    fn ids(&self, key: &str) -> Vec<u32> {
-        let bytes = self.bytes(key).unwrap_or_else(|| panic!("{key} is missing"));
-        bytes.chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap()) as u32).collect()
-    }
-}
+use kapitsa_testkit::{Tensors, convert, fixture};
 
 /// Every value within `atol`, which grows with the largest magnitude beyond 10 as the oracle's notes say.
 fn close(what: &str, found: &[f32], expected: &[f32], atol: f32) {
@@ -37,14 +18,27 @@ fn close(what: &str, found: &[f32], expected: &[f32], atol: f32) {
     }
 }
 
+/// The checkpoint of `case` as it is, and (but for MLX packs) as the GGUF file that a converter would make of it.
 fn check(case: &str) {
-    let path = fixture(&format!("oracle/{case}"));
-    let mut engine = open_engine(&path, &OpenOptions { threads: Some(2), ..OpenOptions::default() }.exact()).unwrap();
-    let expected = Expected(std::fs::read(path.join("expected.safetensors")).unwrap());
-    check_engine(case, &mut engine, &expected);
+    let folder = fixture(&format!("oracle/{case}"));
+    let expected = Tensors::open(folder.join("expected.safetensors"));
+    check_engine(case, &mut open(&folder), &expected);
+    if case.starts_with("models/") {
+        let file = tempfile::Builder::new().suffix(".gguf").tempfile().unwrap();
+        convert::hugging_face_to_gguf(&folder).write(file.path());
+        check_engine(&format!("{case} as GGUF"), &mut open(file.path()), &expected);
+    }
 }
 
-fn check_engine(case: &str, engine: &mut Engine, expected: &Expected) {
+fn open(path: &Path) -> Engine {
+    open_engine(path, &OpenOptions { threads: Some(2), ..OpenOptions::default() }.exact()).unwrap()
+}
+
+fn ids(expected: &Tensors, key: &str) -> Vec<u32> {
+    expected.i64(key).into_iter().map(|id| id as u32).collect()
+}
+
+fn check_engine(case: &str, engine: &mut Engine, expected: &Tensors) {
     let layers = engine.model().layers;
     let each = |tap: fn(usize) -> Tap| (0..layers).map(tap);
     let taps: Vec<Tap> = [Tap::Embedding, Tap::FinalNorm]
@@ -55,12 +49,12 @@ fn check_engine(case: &str, engine: &mut Engine, expected: &Expected) {
         .chain(each(Tap::Router))
         .collect();
     for sequence in ["seq0", "seq1"] {
-        let prompt = expected.ids(&format!("{sequence}.input_ids"));
+        let prompt = ids(expected, &format!("{sequence}.input_ids"));
         let outputs = engine.logits(&prompt, &taps).unwrap();
         close(
             &format!("{case} {sequence}.logits"),
             &outputs.logits,
-            &expected.floats(&format!("{sequence}.logits")).unwrap(),
+            &expected.f32(&format!("{sequence}.logits")),
             1e-4,
         );
         let mut compared = 0;
@@ -74,8 +68,10 @@ fn check_engine(case: &str, engine: &mut Engine, expected: &Expected) {
                 Tap::Router(n) => format!("router.{n:02}.0.logits"),
             };
             let key = format!("{sequence}.{key}");
-            let Some(values) = expected.floats(&key) else { continue };
-            close(&format!("{case} {key}"), found, &values, 1e-4);
+            if !expected.has(&key) {
+                continue; // only the first sequence has the parts of its layers
+            }
+            close(&format!("{case} {key}"), found, &expected.f32(&key), 1e-4);
             compared += 1;
             if let Tap::Router(_) = tap {
                 check_routes(&key, found, expected);
@@ -87,9 +83,9 @@ fn check_engine(case: &str, engine: &mut Engine, expected: &Expected) {
 }
 
 /// The chosen experts are the reference's, as sets, with the same weights.
-fn check_routes(key: &str, logits: &[f32], expected: &Expected) {
-    let ids = expected.ids(&key.replace("logits", "indices"));
-    let weights = expected.floats(&key.replace("logits", "weights")).unwrap();
+fn check_routes(key: &str, logits: &[f32], expected: &Tensors) {
+    let ids = ids(expected, &key.replace("logits", "indices"));
+    let weights = expected.f32(&key.replace("logits", "weights"));
     let (experts, k) = (8, 2);
     for (row, logits) in logits.chunks_exact(experts).enumerate() {
         let mut order: Vec<(u32, f32)> = (0..k).map(|i| (ids[row * k + i], weights[row * k + i])).collect();
@@ -103,20 +99,20 @@ fn check_routes(key: &str, logits: &[f32], expected: &Expected) {
     }
 }
 
-fn check_greedy(case: &str, sequence: &str, engine: &mut Engine, prompt: &[u32], expected: &Expected) {
-    let greedy = expected.ids(&format!("{sequence}.greedy_ids"));
-    let request = kapitsa_engine::Request {
+fn check_greedy(case: &str, sequence: &str, engine: &mut Engine, prompt: &[u32], expected: &Tensors) {
+    let greedy = ids(expected, &format!("{sequence}.greedy_ids"));
+    let request = Request {
         prompt: prompt.to_vec(),
-        sampling: kapitsa::SamplingOptions { temperature: 0.0, ..Default::default() },
+        sampling: SamplingOptions { temperature: 0.0, ..Default::default() },
         stop_tokens: vec![],
         max_tokens: Some(greedy.len()),
     };
     let mut reply = vec![];
     let mut listen = |step| {
-        if let kapitsa_engine::Step::Token(token) = step {
+        if let Step::Token(token) = step {
             reply.push(token);
         }
-        std::ops::ControlFlow::Continue(())
+        ControlFlow::Continue(())
     };
     engine.generate(&request, &mut listen).unwrap();
     assert_eq!(reply, greedy, "{case} {sequence}");
@@ -128,7 +124,7 @@ fn check_greedy(case: &str, sequence: &str, engine: &mut Engine, prompt: &[u32],
     close(
         &format!("{case} {sequence}.greedy_logits"),
         behind,
-        &expected.floats(&format!("{sequence}.greedy_logits")).unwrap(),
+        &expected.f32(&format!("{sequence}.greedy_logits")),
         1e-4,
     );
 }

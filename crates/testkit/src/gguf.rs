@@ -4,6 +4,8 @@
 
 use std::path::{Path, PathBuf};
 
+use kapitsa_tensor::{Format, Weight};
+
 /// A metadata value.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the names of the file format")]
@@ -171,6 +173,22 @@ impl GgufBuilder {
     #[must_use]
     pub fn tensor_f32(self, name: &str, shape: &[usize], values: &[f32]) -> Self {
         self.tensor(name, shape, 0, values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>())
+    }
+
+    /// Adds a weight under `name`, in its format.
+    ///
+    /// # Panics
+    /// If GGUF has no type for the format.
+    #[must_use]
+    pub fn weight(self, name: &str, weight: &Weight) -> Self {
+        let type_id = match weight.format() {
+            Format::F32 => 0,
+            Format::F16 => 1,
+            Format::Bf16 => 30,
+            Format::Gguf(kind) => kind.id(),
+            other => panic!("GGUF has no type for {other}"),
+        };
+        self.tensor(name, &[weight.rows(), weight.cols()], type_id, weight.planes()[0].to_vec())
     }
 
     /// The tensors, to be changed.

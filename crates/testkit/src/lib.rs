@@ -5,5 +5,7 @@ pub mod convert;
 pub mod fixtures;
 pub mod gguf;
 pub mod random;
+mod real_models;
 
 pub use fixtures::{Tensors, fixture};
+pub use real_models::real_model;

@@ -393,15 +393,25 @@ fn read_array(reader: &mut Reader<'_>, key: &str, depth: usize, inner_arrays: &m
 fn read_strings(reader: &mut Reader<'_>, key: &str, count: u64) -> Result<Strings, Fault> {
     let what = || format!("the strings of metadata key `{}`", short(key));
     reader.expect(count, 8, what)?;
-    let mut strings = Strings { text: String::new(), ends: Vec::with_capacity(count as usize) };
-    for index in 0..count {
-        strings.text.push_str(reader.string(|| format!("string {index} of metadata key `{}`", short(key)))?);
-        let Ok(end) = u32::try_from(strings.text.len()) else {
+    let mut text = Vec::new();
+    let mut ends = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        text.extend_from_slice(reader.bytes(what)?);
+        let Ok(end) = u32::try_from(text.len()) else {
             return Fault::malformed(format!("metadata key `{}` has strings of over 4 GiB together", short(key)));
         };
-        strings.ends.push(end);
+        ends.push(end);
     }
-    Ok(strings)
+    // Checked in one go, which is several times faster than string by string; then no string may end inside a character.
+    let damaged = |at: usize| {
+        let index = ends.partition_point(|&end| end as usize <= at);
+        Fault::Malformed(format!("string {index} of metadata key `{}` is not UTF-8", short(key)))
+    };
+    let text = String::from_utf8(text).map_err(|error| damaged(error.utf8_error().valid_up_to()))?;
+    match ends.iter().find(|&&end| !text.is_char_boundary(end as usize)) {
+        Some(&end) => Err(damaged(end as usize - 1)),
+        None => Ok(Strings { text, ends }),
+    }
 }
 
 fn check_bools(scalar: Scalar, bytes: &[u8], key: &str) -> Result<(), Fault> {

@@ -6,7 +6,7 @@
 //! tensors: length u64, UTF-8 · dimensions u32 · sizes u64... · type u32 · offset u64
 //! padding to `general.alignment` · tensor data; offsets count from here
 //! ```
-//! Sizes are stored innermost first; [`Tensor::shape`] has the usual order, outermost first.
+//! Sizes are stored innermost first; `Tensor::shape` has the usual order, outermost first.
 
 pub(crate) mod config;
 pub(crate) mod metadata;

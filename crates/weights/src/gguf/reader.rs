@@ -50,6 +50,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next `count` bytes.
+    #[inline]
     pub(super) fn take(&mut self, count: u64, what: impl Fn() -> String) -> Result<&'a [u8], Fault> {
         let bytes = self.expect(count, 1, what)?;
         let taken = &self.data[self.at..][..bytes];
@@ -78,14 +79,17 @@ impl<'a> Reader<'a> {
         self.array(what).map(u64::from_le_bytes)
     }
 
+    /// A length in bytes (u64) and as many bytes.
+    #[inline]
+    pub(super) fn bytes(&mut self, what: impl Fn() -> String) -> Result<&'a [u8], Fault> {
+        let length = self.take(8, &what)?;
+        let length = u64::from_le_bytes(length.try_into().expect("take returns as many bytes as asked for"));
+        self.take(length, what)
+    }
+
     /// A string: its length in bytes (u64), then UTF-8.
     pub(super) fn string(&mut self, what: impl Fn() -> String) -> Result<&'a str, Fault> {
-        let length = match self.array("a string's length") {
-            Ok(length) => u64::from_le_bytes(length),
-            Err(Fault::Truncated { expected, .. }) => return Err(Fault::Truncated { expected, what: what() }),
-            Err(fault) => return Err(fault),
-        };
-        let bytes = self.take(length, &what)?;
+        let bytes = self.bytes(&what)?;
         std::str::from_utf8(bytes).map_err(|_| Fault::Malformed(format!("{} is not UTF-8", what())))
     }
 }

@@ -3,7 +3,7 @@
 use super::{
     Sampled, SamplingOptions,
     filter::Survivors,
-    gumbel::{MAX, of_word, threshold},
+    gumbel::{MAX, bits, of_word, threshold},
     philox,
     row::{Key, Row},
 };
@@ -21,14 +21,14 @@ pub(super) fn draw(row: &Row, survivors: &Survivors, options: &SamplingOptions, 
         if best.score - peak > MAX || peak < survivors.lowest || Key::new(chunk.peak, chunk.first) > survivors.last {
             continue;
         }
-        let Some(lowest_word) = threshold(best.score - peak) else { continue };
+        let Some(lowest) = threshold(best.score - peak) else { continue };
         let words = philox::chunk(seed, index, chunk.first);
-        if words.iter().copied().fold(0, u32::max) < lowest_word {
+        if !words.iter().fold(false, |any, &word| any | (bits(word) >= lowest)) {
             continue;
         }
         for ((token, &logit), word) in (chunk.first..).zip(chunk.logits).zip(words) {
             // NaN and -inf are no tokens.
-            if word < lowest_word || logit.is_nan() || logit == f32::NEG_INFINITY {
+            if bits(word) < lowest || logit.is_nan() || logit == f32::NEG_INFINITY {
                 continue;
             }
             let scaled = row.scaled(logit, temperature);

@@ -10,6 +10,7 @@
 //! **A mapped file must not change while the model lives.** Overwriting it in place changes weights under a running model,
 //! truncating it kills the process when the lost pages are touched. Replace model files by writing aside and renaming.
 #![deny(unsafe_code)]
+#![deny(unsafe_op_in_unsafe_fn)]
 
 mod bind;
 mod checkpoint;

@@ -98,6 +98,25 @@ fn tensor_tables() {
     refused(&twice.build(), "tensor `t` occurs twice");
 }
 
+/// Found while looking for what a small file can ask for: thousands of layers whose norms are the same bytes.
+#[test]
+fn a_small_file_whose_tensors_share_bytes_does_not_fill_the_memory() {
+    let layers = 1000;
+    let mut file = GgufBuilder::new("llama").set("llama.block_count", layers as u32);
+    for layer in 0..layers {
+        file = file.tensor(
+            &format!("blk.{layer}.attn_norm.weight"),
+            &[8],
+            0,
+            if layer == 0 { vec![0; 32] } else { vec![] },
+        );
+    }
+    // With 32 bytes for the first and none for the others all but the first begin where the file ends.
+    let mut bytes = file.build();
+    bytes.extend([0; 32]);
+    refused(&bytes, "share bytes, expected each to have its own");
+}
+
 #[test]
 fn keys() {
     let builder = GgufBuilder::new("llama").tensor_f32("t", &[1], &[0.0]);

@@ -186,6 +186,7 @@ fn place(entries: Vec<Entry<'_>>, data: &Bytes, header: usize, alignment: u64) -
     let other_meaning = prefers_alternative(&entries, file.saturating_sub(start), alignment);
 
     let mut tensors = Vec::with_capacity(entries.len());
+    let mut places = Vec::with_capacity(entries.len());
     // The message tells the size that the whole file should have, so all tensors are looked at.
     let mut needed: Option<(u64, &str)> = None;
     for Entry { name, shape, kind, offset } in entries {
@@ -201,11 +202,27 @@ fn place(entries: Vec<Entry<'_>>, data: &Bytes, header: usize, alignment: u64) -
             continue;
         }
         let data = if size == 0 { Bytes::new() } else { data.slice(first as usize..end as usize) };
+        places.push((first, end, tensors.len()));
         tensors.push(Tensor { name: name.to_string(), shape, kind, data });
     }
-    match needed {
-        Some((expected, name)) => Err(Fault::Truncated { expected, what: format!("tensor `{}`", short(name)) }),
-        None => Ok(tensors),
+    if let Some((expected, name)) = needed {
+        return Err(Fault::Truncated { expected, what: format!("tensor `{}`", short(name)) });
+    }
+    check_apart(places, &tensors)?;
+    Ok(tensors)
+}
+
+/// Tensors that share bytes are damage, and would let a small file fill the memory: vectors are widened and copied.
+/// `places` has the first byte, the end and the index of each tensor.
+fn check_apart(mut places: Vec<(u64, u64, usize)>, tensors: &[Tensor]) -> Result<(), Fault> {
+    places.retain(|&(first, end, _)| first < end);
+    places.sort_unstable();
+    match places.windows(2).find(|pair| pair[1].0 < pair[0].1) {
+        Some(pair) => {
+            let [one, other] = [pair[0].2, pair[1].2].map(|index| short(&tensors[index].name));
+            Fault::malformed(format!("tensors `{one}` and `{other}` share bytes, expected each to have its own"))
+        }
+        None => Ok(()),
     }
 }
 

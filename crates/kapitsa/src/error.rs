@@ -1,8 +1,13 @@
 //! The one error of the facade: a line for the user.
 
+use std::path::PathBuf;
+
 use kapitsa_engine::EngineError;
 use kapitsa_ops::DeviceError;
+use kapitsa_text::TextError;
 use kapitsa_weights::LoadError;
+
+use crate::catalog::FetchError;
 
 /// What went wrong, in one line that names the next step.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +21,29 @@ pub enum Error {
     /// The request.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// Tokenizer, template or stop texts.
+    #[error(transparent)]
+    Text(#[from] TextError),
+    /// Bringing a catalog model here.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// Neither a file nor in the catalog.
+    #[error("no model `{name}`: there is no such file or folder, and the catalog has only {known}")]
+    UnknownModel {
+        /// What was asked for.
+        name: String,
+        /// Names in the catalog.
+        known: String,
+    },
+    /// Weights alone.
+    #[error("{path}: there is no tokenizer beside the weights; put tokenizer.json there, or use `kapitsa logits`")]
+    NoTokenizer {
+        /// The model's config or file.
+        path: PathBuf,
+    },
+    /// A base model.
+    #[error("the model has no chat template; it can only continue text")]
+    NoTemplate,
     /// A context that the model does not have.
     #[error("context is {found}, expected 1 to {trained}: the model was trained for {trained} tokens")]
     Context {

@@ -4,11 +4,18 @@
 //! and servers use this crate and no other.
 #![forbid(unsafe_code)]
 
+pub mod catalog;
 mod error;
+mod llm;
 mod open;
+mod resolve;
+mod text;
 
 pub use error::Error;
 pub use kapitsa_engine::Engine;
 pub use kapitsa_engine::sample::SamplingOptions;
 pub use kapitsa_tensor::DType;
+pub use kapitsa_text::{LocalTime, Message, Specials, Tokenizer};
+pub use llm::{Event, FinishReason, Llm, Reply, ReplyRequest, open_tokenizer};
 pub use open::{OpenOptions, open_engine};
+pub use resolve::resolve_model;

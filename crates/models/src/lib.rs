@@ -45,10 +45,12 @@ pub struct ModelInfo {
     pub kv: Vec<KvShape>,
 }
 
+type LoadFn = fn(&Config, &Weights<'_>) -> Result<Box<dyn Model>, LoadError>;
+
 /// One family: how to load it, and the names that configs call it.
 struct Architecture {
     names: &'static [&'static str],
-    load: fn(&Config, &Weights<'_>) -> Result<Box<dyn Model>, LoadError>,
+    load: LoadFn,
 }
 
 const ARCHITECTURES: &[Architecture] = &[llama::LLAMA, qwen2::QWEN2, qwen3::QWEN3, qwen3_moe::QWEN3_MOE];

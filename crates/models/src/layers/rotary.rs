@@ -19,7 +19,7 @@ impl Rope {
         };
         let partial = rope.f32_or("partial_rotary_factor", 1.0)?;
         let dim = (head_dim as f32 * partial).round() as usize;
-        if dim == 0 || dim > head_dim || dim % 2 != 0 {
+        if dim == 0 || dim > head_dim || !dim.is_multiple_of(2) {
             return Err(
                 config.error("head_dim", format!("is {head_dim}, of which {dim} rotate; expected an even number"))
             );

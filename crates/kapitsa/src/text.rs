@@ -1,0 +1,113 @@
+//! The text side of a checkpoint: tokenizer, chat template, ends of a reply, sampling defaults.
+
+use kapitsa_engine::sample::SamplingOptions;
+use kapitsa_text::{ChatTemplate, GgufVocabulary, LocalTime, Message, RenderOptions, Tokenizer};
+use kapitsa_weights::gguf::Metadata;
+use kapitsa_weights::{Checkpoint, Config, TokenizerFiles};
+
+use crate::Error;
+
+/// What turns messages into tokens and tokens into text.
+pub(crate) struct Text {
+    pub(crate) tokenizer: Tokenizer,
+    template: Option<ChatTemplate>,
+    pub(crate) sampling: SamplingOptions,
+}
+
+impl Text {
+    pub(crate) fn load(checkpoint: &Checkpoint) -> Result<Self, Error> {
+        let config = checkpoint.config();
+        let (mut tokenizer, template, generation) = match checkpoint.tokenizer_files()? {
+            TokenizerFiles::HuggingFace { tokenizer_json, tokenizer_config, chat_template, generation_config } => {
+                let tokenizer = Tokenizer::from_json(&tokenizer_json, tokenizer_config.as_deref())?;
+                let template = match (chat_template, &tokenizer_config) {
+                    (Some(source), _) => Some(ChatTemplate::new(&source)?),
+                    (None, Some(config)) => ChatTemplate::from_tokenizer_config(config)?,
+                    (None, None) => None,
+                };
+                let generation = generation_config.map(|text| Config::from_json(config.path(), &text)).transpose()?;
+                (tokenizer, template, generation)
+            }
+            TokenizerFiles::Gguf(metadata) => {
+                let tokenizer = Tokenizer::from_gguf(vocabulary(metadata)?)?;
+                let template = metadata.opt_str("tokenizer.chat_template")?.map(ChatTemplate::new).transpose()?;
+                (tokenizer, template, None)
+            }
+            TokenizerFiles::Absent => return Err(Error::NoTokenizer { path: config.path().into() }),
+        };
+        if let Some(template) = &template {
+            tokenizer.guard_template_tokens(template.source());
+        }
+        for config in [Some(config), generation.as_ref()].into_iter().flatten() {
+            let ids = config.token_ids("eos_token_id")?;
+            let known: Vec<u32> = ids.into_iter().filter(|&id| (id as usize) < tokenizer.vocab_len()).collect();
+            tokenizer.add_eos_ids(&known)?;
+        }
+        let sampling = generation.map_or(Ok(greedy()), |config| sampling_defaults(&config))?;
+        Ok(Text { tokenizer, template, sampling })
+    }
+
+    /// Tokens of a conversation, up to where the assistant's next message begins.
+    pub(crate) fn chat_prompt(&self, messages: &[Message], now: Option<LocalTime>) -> Result<Vec<u32>, Error> {
+        let template = self.template.as_ref().ok_or(Error::NoTemplate)?;
+        let options = RenderOptions {
+            add_generation_prompt: true,
+            tokenizer: Some(&self.tokenizer),
+            now,
+            ..RenderOptions::default()
+        };
+        Ok(self.tokenizer.encode_prompt(&template.render(messages, &options)?)?)
+    }
+
+    pub(crate) fn has_template(&self) -> bool {
+        self.template.is_some()
+    }
+}
+
+/// The keys `tokenizer.ggml.*`.
+fn vocabulary(metadata: &Metadata) -> Result<GgufVocabulary, Error> {
+    let key = |name: &str| format!("tokenizer.ggml.{name}");
+    let strings = |name: &str| -> Result<Option<Vec<String>>, Error> {
+        Ok(metadata.opt_strings(&key(name))?.map(|list| list.iter().map(String::from).collect()))
+    };
+    let id = |name: &str| metadata.opt_u32(&key(name));
+    let flag = |name: &str| metadata.opt_bool(&key(name));
+    let model = metadata.opt_str(&key("model"))?.ok_or_else(|| metadata.error(&key("model"), "is missing"))?;
+    Ok(GgufVocabulary {
+        model: model.into(),
+        pre: metadata.opt_str(&key("pre"))?.map(String::from),
+        tokens: strings("tokens")?.ok_or_else(|| metadata.error(&key("tokens"), "is missing"))?,
+        scores: metadata.opt_f32s(&key("scores"))?,
+        token_types: metadata.opt_u32s(&key("token_type"))?.map(|types| types.into_iter().map(|t| t as i32).collect()),
+        merges: strings("merges")?,
+        bos: id("bos_token_id")?,
+        eos: id("eos_token_id")?,
+        eot: id("eot_token_id")?,
+        eom: id("eom_token_id")?,
+        unknown: id("unknown_token_id")?,
+        padding: id("padding_token_id")?,
+        add_bos: flag("add_bos_token")?,
+        add_space_prefix: flag("add_space_prefix")?,
+    })
+}
+
+fn greedy() -> SamplingOptions {
+    SamplingOptions { temperature: 0.0, ..SamplingOptions::default() }
+}
+
+/// What the model's makers recommend in `generation_config.json`; greedy where they do not sample.
+fn sampling_defaults(config: &Config) -> Result<SamplingOptions, Error> {
+    if !config.bool_or("do_sample", false)? {
+        return Ok(greedy());
+    }
+    let number = |key, default| Ok::<f64, Error>(config.opt_f32(key)?.map_or(default, f64::from));
+    let none = SamplingOptions::default();
+    Ok(SamplingOptions {
+        temperature: number("temperature", none.temperature)?,
+        top_k: config.usize_or("top_k", none.top_k)?,
+        top_p: number("top_p", none.top_p)?,
+        min_p: number("min_p", none.min_p)?,
+        repetition_penalty: number("repetition_penalty", none.repetition_penalty)?,
+        ..none
+    })
+}

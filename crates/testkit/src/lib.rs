@@ -6,6 +6,7 @@ pub mod fixtures;
 pub mod gguf;
 pub mod random;
 mod real_models;
+pub mod tiny;
 
 pub use fixtures::{Tensors, fixture};
 pub use real_models::real_model;

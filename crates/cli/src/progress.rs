@@ -4,13 +4,19 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use kapitsa::catalog::{Phase, Progress};
+use kapitsa::Located;
+use kapitsa::catalog::{Phase, Progress, fetch_until};
 
 use crate::output::{Failure, note};
 use crate::{env, interrupt};
 
 /// The path of a model, fetched first if need be, under one bar.
 pub(crate) fn resolve(model: Option<&str>) -> Result<PathBuf, Failure> {
+    let entry = match kapitsa::locate_model(model)? {
+        Located::Path(path) => return Ok(path),
+        Located::Catalog(entry) => entry,
+    };
+    let home = env::home()?;
     let bar = ProgressBar::no_length();
     bar.set_style(style("{msg} {wide_bar} {bytes}/{total_bytes} {eta}"));
     let mut phase: Option<Phase> = None;
@@ -26,9 +32,9 @@ pub(crate) fn resolve(model: Option<&str>) -> Result<PathBuf, Failure> {
         bar.set_length(progress.total_bytes);
         bar.set_position(progress.done_bytes);
     };
-    let path = kapitsa::resolve_model(model, &env::home()?, interrupt::requested(), &mut show);
+    let path = fetch_until(entry, &home, interrupt::requested(), &mut show);
     bar.finish_and_clear();
-    Ok(path?)
+    Ok(path.map_err(kapitsa::Error::from)?)
 }
 
 /// A spinner that turns until it is cleared.

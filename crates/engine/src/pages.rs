@@ -74,3 +74,53 @@ impl PagePool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kapitsa_ops::kv::KvShape;
+    use kapitsa_ops::{Batch, Outputs, Program};
+    use kapitsa_tensor::DType;
+
+    use super::*;
+
+    /// Has room for three pages in each group.
+    struct Small {
+        reserved: Vec<usize>,
+    }
+
+    impl Backend for Small {
+        fn reserve(&mut self, group: usize, pages: usize) -> Result<(), DeviceError> {
+            if pages > 3 {
+                return Err(DeviceError::OutOfMemory { what: "the KV cache", bytes: 1 });
+            }
+            self.reserved[group] = self.reserved[group].max(pages);
+            Ok(())
+        }
+
+        fn run(&mut self, _: &Program, _: &Batch) -> Result<Outputs, DeviceError> {
+            unreachable!("pages are handed out without running anything")
+        }
+    }
+
+    #[test]
+    fn pages_are_never_shared_and_come_back() {
+        let full = KvShape { kv_heads: 1, head_dim: 4, window: None };
+        let layout = KvLayout::new(DType::F16, &[full, KvShape { window: Some(8), ..full }]);
+        let (mut pool, mut backend) = (PagePool::new(&layout), Small { reserved: vec![0; 2] });
+        let (mut a, mut b) = (pool.sequence(), pool.sequence());
+        pool.grow(&mut backend, &mut a, 64).unwrap();
+        pool.grow(&mut backend, &mut b, 65).unwrap();
+        a.commit(64);
+        for group in 0..2 {
+            let (a, b) = (&a.context().pages[group], &b.context().pages[group]);
+            assert_eq!((a.len(), b.len(), a.iter().any(|page| b.contains(page))), (1, 2, false));
+        }
+        assert!(pool.grow(&mut backend, &mut a, 1).is_err(), "three pages are in use");
+        assert_eq!(a.cached(), 64);
+        pool.release(b);
+        pool.grow(&mut backend, &mut a, 1).unwrap();
+        pool.release(a);
+        assert_eq!(backend.reserved, [3, 3]);
+        assert_eq!(pool.free.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3]);
+    }
+}

@@ -18,4 +18,4 @@ pub use kapitsa_tensor::DType;
 pub use kapitsa_text::{LocalTime, Message, Specials, Tokenizer};
 pub use llm::{Event, FinishReason, Llm, Reply, ReplyRequest, open_tokenizer};
 pub use open::{OpenOptions, open_engine};
-pub use resolve::resolve_model;
+pub use resolve::{Located, locate_model};

@@ -1,30 +1,31 @@
-//! From what a person types as a model to a path.
+//! From what a person types as a model to a file or a catalog entry.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 
 use crate::Error;
-use crate::catalog::{Catalog, Progress, fetch_until};
+use crate::catalog::{Catalog, Entry};
 
-/// The path of a model: an existing file or folder as it is, a catalog name (the default one for `None`) fetched into
-/// `home` if it is not there yet.
+/// Where a model is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Located {
+    /// A file or folder that exists.
+    Path(PathBuf),
+    /// In the catalog: [`crate::catalog::fetch_until`] makes sure that it is here.
+    Catalog(&'static Entry),
+}
+
+/// Finds a model: an existing file or folder, or else a catalog name; the catalog's default for `None`.
 ///
 /// # Errors
-/// If there is no such file and no such name, or fetching fails or is cancelled.
-pub fn resolve_model(
-    model: Option<&str>,
-    home: &Path,
-    cancel: &AtomicBool,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<PathBuf, Error> {
+/// If there is neither.
+pub fn locate_model(model: Option<&str>) -> Result<Located, Error> {
     let catalog = Catalog::builtin();
-    let entry = match model {
-        None => catalog.default(),
-        Some(name) if Path::new(name).exists() => return Ok(name.into()),
-        Some(name) => catalog.find(name).ok_or_else(|| Error::UnknownModel {
-            name: name.into(),
-            known: catalog.entries().iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>().join(", "),
-        })?,
-    };
-    Ok(fetch_until(entry, home, cancel, progress)?)
+    let Some(name) = model else { return Ok(Located::Catalog(catalog.default())) };
+    if Path::new(name).exists() {
+        return Ok(Located::Path(name.into()));
+    }
+    catalog.find(name).map(Located::Catalog).ok_or_else(|| Error::UnknownModel {
+        name: name.into(),
+        known: catalog.entries().iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>().join(", "),
+    })
 }

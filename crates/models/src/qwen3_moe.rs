@@ -1,6 +1,8 @@
 //! Qwen3-MoE (arXiv:2505.09388): Qwen3 with routed experts in place of the MLP, in all layers but those that the config
 //! lists as dense.
 
+use std::collections::HashSet;
+
 use kapitsa_weights::{Config, LoadError, Weights};
 
 use crate::layers::{Attention, Decoder, GatedMlp, Moe, bounded_or};
@@ -9,7 +11,7 @@ use crate::{Architecture, Model};
 pub(crate) const QWEN3_MOE: Architecture = Architecture { names: &["qwen3_moe"], load };
 
 fn load(config: &Config, weights: &Weights<'_>) -> Result<Box<dyn Model>, LoadError> {
-    let dense = config.opt_usizes("mlp_only_layers")?.unwrap_or_default();
+    let dense: HashSet<usize> = config.opt_usizes("mlp_only_layers")?.unwrap_or_default().into_iter().collect();
     let step = bounded_or(config, "decoder_sparse_step", 1..=usize::MAX, 1)?;
     let decoder = Decoder::load("qwen3_moe", config, weights, |index, w| {
         let bias = config.bool_or("attention_bias", false)?;

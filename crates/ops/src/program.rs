@@ -77,3 +77,10 @@ impl Program {
         start..start + rows * tensor.width
     }
 }
+
+/// One op a line, for people and snapshots.
+impl std::fmt::Display for Program {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.ops.iter().try_for_each(|op| writeln!(f, "{:?}", op.rule()))
+    }
+}

@@ -21,7 +21,7 @@ pub enum ElementType {
 }
 
 /// An activation `[rows, width]` of the program that recorded it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tensor {
     pub(crate) index: usize,
     pub(crate) rows: Rows,
@@ -47,6 +47,21 @@ impl Tensor {
 
     pub(crate) fn is_f32(&self) -> bool {
         self.element == ElementType::F32
+    }
+}
+
+impl std::fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Tensor { index, rows, width, element } = self;
+        let rows = match rows {
+            Rows::Batch => "rows",
+            Rows::Wanted => "wanted",
+        };
+        let element = match element {
+            ElementType::F32 => "",
+            ElementType::U32 => " u32",
+        };
+        write!(f, "%{index}[{rows}, {width}{element}]")
     }
 }
 

@@ -111,8 +111,15 @@ fn window(config: &Config, layer: usize) -> Result<Option<usize>, LoadError> {
         return Ok(None);
     }
     let window = config.bounded("sliding_window", 1..=usize::MAX)?;
-    let slides = match config.opt_strs("layer_types")?.unwrap_or_default().get(layer) {
-        Some(kind) => *kind == "sliding_attention",
+    let slides = match config.opt_strs("layer_types")? {
+        Some(kinds) => {
+            let layers = config.usize("num_hidden_layers")?;
+            if kinds.len() != layers {
+                let reason = format!("has {} entries, expected {layers}, one for each layer", kinds.len());
+                return Err(config.error("layer_types", reason));
+            }
+            kinds[layer] == "sliding_attention"
+        }
         None => layer >= config.usize_or("max_window_layers", 0)?,
     };
     Ok(slides.then_some(window))

@@ -10,8 +10,8 @@ use crate::pages::{PagePool, Sequence};
 use crate::runner::Runner;
 use crate::sample::{History, OptionsError, SampleError, Sampler, SamplingOptions, Scratch};
 
-/// Prompt rows of one forward pass.
-const CHUNK_ROWS: usize = 512;
+/// Prompt rows of one forward pass: enough to pay for dequantising each weight once, few enough to stop in between.
+const CHUNK_ROWS: usize = 128;
 /// Rows of one forward pass when the logits of all are wanted: a vocabulary of 150K makes 40 MB of them.
 const WANTED_ROWS: usize = 64;
 

@@ -18,16 +18,23 @@ const MAX_DEPTH: usize = 128;
 /// Converts JSON values for the template, marking strings.
 pub(super) struct Marker<'a> {
     tokenizer: Option<&'a Tokenizer>,
-    bytes: usize,
+    values: u64,
+    bytes: u64,
 }
 
 impl<'a> Marker<'a> {
     pub(super) fn new(tokenizer: Option<&'a Tokenizer>) -> Self {
-        Self { tokenizer, bytes: 0 }
+        Self { tokenizer, values: 0, bytes: 0 }
     }
 
-    /// Size of everything converted so far, roughly in bytes of JSON.
-    pub(super) fn bytes(&self) -> usize {
+    /// How many values were converted, those inside of others included. The template's limits follow from it and from
+    /// [`bytes`](Self::bytes).
+    pub(super) fn values(&self) -> u64 {
+        self.values
+    }
+
+    /// How many bytes of text they had.
+    pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
@@ -40,7 +47,7 @@ impl<'a> Marker<'a> {
         if depth > MAX_DEPTH {
             return Err(format!("is nested more than {MAX_DEPTH} deep"));
         }
-        self.bytes += 8;
+        self.values += 1;
         Ok(match value {
             serde_json::Value::Null => Value::from(()),
             serde_json::Value::Bool(flag) => Value::from(*flag),
@@ -57,7 +64,7 @@ impl<'a> Marker<'a> {
             serde_json::Value::Object(fields) => {
                 let mut pairs = Vec::with_capacity(fields.len());
                 for (name, value) in fields {
-                    self.bytes += name.len();
+                    self.bytes += name.len() as u64;
                     pairs.push((clean(name).into_owned(), self.nested(value, markers, depth + 1)?));
                 }
                 Value::from_pairs(pairs)
@@ -66,7 +73,7 @@ impl<'a> Marker<'a> {
     }
 
     fn string(&mut self, text: &str, markers: bool) -> Value {
-        self.bytes += text.len();
+        self.bytes += text.len() as u64;
         let text = clean(text);
         let ranges = self.tokenizer.map(|tokenizer| tokenizer.guarded_ranges(&text, markers)).unwrap_or_default();
         if ranges.is_empty() {

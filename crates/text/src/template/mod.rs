@@ -19,12 +19,24 @@ pub use self::{date::LocalTime, message::Message};
 use crate::{error::TextError, prompt::Prompt, tokenizer::Tokenizer};
 
 /// Templates are a few kilobytes; the largest known one has 30.
-const MAX_TEMPLATE_BYTES: usize = 1 << 20;
+const MAX_TEMPLATE_BYTES: usize = 128 << 10;
 
-/// Steps that any render may take, and steps more for each byte of input. A step is also what 64 bytes of data cost, so
-/// this bounds memory as well.
-const BASE_FUEL: u64 = 1_000_000;
-const FUEL_PER_BYTE: u64 = 8;
+/// Longest `{{ ... }}` or `{% ... %}`: the engine compiles a chain of operators in quadratic time.
+const MAX_TAG_BYTES: usize = 8 << 10;
+
+/// Steps that any render may take, and steps more for the input. A step is also what 64 bytes of data cost, so this bounds
+/// memory as well, except where a template adds a list to itself over and over or turns a value that holds itself many
+/// times into text: those the engine does not charge for in time. Real templates take some 200 steps for a message.
+const BASE_FUEL: u64 = 100_000;
+const FUEL_PER_VALUE: u64 = 100;
+const BYTES_PER_FUEL: u64 = 2;
+
+/// Stack of the threads that compile and render. A byte of source can nest an expression one level deeper, a few steps a
+/// value, and walking or dropping a level takes some hundred bytes of stack. Pages that are not touched cost nothing.
+const BASE_STACK: usize = 8 << 20;
+const STACK_PER_SOURCE_BYTE: usize = 1024;
+const STACK_PER_FUEL: usize = 400;
+const MAX_STACK: usize = 512 << 20;
 
 /// Output bytes that any render may write, and bytes more for each byte of input.
 const BASE_OUTPUT: usize = 1 << 20;
@@ -148,9 +160,17 @@ impl ChatTemplate {
             let reason = format!("it has {} bytes, the limit is {MAX_TEMPLATE_BYTES}", source.len());
             return Err(TextError::TemplateSyntax { line: 0, reason });
         }
-        self.environment
-            .add_template_owned(name, python::without_generation_tags(source))
-            .map_err(|error| TextError::TemplateSyntax { line: error.line().unwrap_or(0), reason: reason_of(&error) })
+        let tag_bytes = longest_tag(source);
+        if tag_bytes > MAX_TAG_BYTES {
+            let reason = format!("it has a tag of {tag_bytes} bytes, the limit is {MAX_TAG_BYTES}");
+            return Err(TextError::TemplateSyntax { line: 0, reason });
+        }
+        let compile = || {
+            self.environment.add_template_owned(name, python::without_generation_tags(source)).map_err(|error| {
+                TextError::TemplateSyntax { line: error.line().unwrap_or(0), reason: reason_of(&error) }
+            })
+        };
+        on_stack(STACK_PER_SOURCE_BYTE * source.len(), compile)
     }
 
     /// The text of the template, both of them if there is one for tools. For
@@ -206,21 +226,50 @@ impl ChatTemplate {
             context.push((name.clone(), variable(name, value, &mut input)?));
         }
         let name = if has_tools && self.has_tool_use { TOOL_USE } else { MAIN };
-        let output = self.run(name, Value::from_pairs(context), input.bytes())?;
+        let output = self.run(name, Value::from_pairs(context), &input)?;
         Ok(mark::unmark(output))
     }
 
-    fn run(&self, name: &str, context: Value, input_bytes: usize) -> Result<String, TextError> {
-        let mut environment = self.environment.clone();
-        environment.set_fuel(Some(BASE_FUEL + FUEL_PER_BYTE.saturating_mul(input_bytes as u64)));
-        let template = environment.get_template(name).map_err(render_error)?;
-        let limit = BASE_OUTPUT.saturating_add(OUTPUT_PER_BYTE.saturating_mul(input_bytes));
-        let mut output = Output { text: Vec::new(), limit, full: false };
-        if let Err(error) = template.render_captured_to(context, &mut output) {
-            return Err(if output.full { TextError::TemplateLimit { what: "output" } } else { render_error(error) });
-        }
-        String::from_utf8(output.text).map_err(|error| TextError::TemplateRender { line: 0, reason: error.to_string() })
+    fn run(&self, name: &str, context: Value, input: &mark::Marker<'_>) -> Result<String, TextError> {
+        let fuel = BASE_FUEL + input.values() * FUEL_PER_VALUE + input.bytes() / BYTES_PER_FUEL;
+        let limit = BASE_OUTPUT + OUTPUT_PER_BYTE * input.bytes() as usize;
+        let render = || {
+            let mut environment = self.environment.clone();
+            environment.set_fuel(Some(fuel));
+            let template = environment.get_template(name).map_err(render_error)?;
+            let mut output = Output { text: Vec::new(), limit, full: false };
+            match template.render_captured_to(context, &mut output) {
+                Ok(_) => Ok(output.text),
+                Err(_) if output.full => Err(TextError::TemplateLimit { what: "output" }),
+                Err(error) => Err(render_error(error)),
+            }
+        };
+        let text = on_stack(STACK_PER_FUEL.saturating_mul(fuel as usize), render)?;
+        String::from_utf8(text).map_err(|error| TextError::TemplateRender { line: 0, reason: error.to_string() })
     }
+}
+
+/// Bytes of the longest tag, taking for its end the last one before the next tag: text in quotes may hold another.
+fn longest_tag(source: &str) -> usize {
+    let mut opens: Vec<usize> =
+        ["{{", "{%"].iter().flat_map(|open| source.match_indices(open)).map(|at| at.0).collect();
+    opens.sort_unstable();
+    opens.push(source.len());
+    let tag = |pair: &[usize]| {
+        let part = &source[pair[0]..pair[1]];
+        part.rfind("}}").max(part.rfind("%}")).unwrap_or(part.len())
+    };
+    opens.windows(2).map(tag).max().unwrap_or(0)
+}
+
+/// Runs `work` on a thread of its own with that much stack, and some more.
+fn on_stack<T: Send>(bytes: usize, work: impl FnOnce() -> Result<T, TextError> + Send) -> Result<T, TextError> {
+    let thread = std::thread::Builder::new().name("chat template".to_owned());
+    let thread = thread.stack_size(BASE_STACK.saturating_add(bytes).min(MAX_STACK));
+    std::thread::scope(|scope| {
+        let result = thread.spawn_scoped(scope, work).ok().and_then(|thread| thread.join().ok());
+        result.unwrap_or(Err(TextError::TemplateLimit { what: "stack" }))
+    })
 }
 
 fn reason_of(error: &minijinja::Error) -> String {

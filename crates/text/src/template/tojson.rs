@@ -29,7 +29,7 @@ pub(super) fn tojson(
     let ascii = kwargs.get::<Option<bool>>("ensure_ascii")?.or(ensure_ascii).unwrap_or(false);
     let indent = match kwargs.get::<Option<Value>>("indent")?.or(indent) {
         Some(indent) if !indent.is_none() => Some(match indent.as_str() {
-            Some(text) => text.to_owned(),
+            Some(text) => text.chars().take(64).collect(),
             None => {
                 let count = indent.as_i64().ok_or_else(|| invalid("tojson: indent is not a number"))?;
                 " ".repeat(count.clamp(0, 64) as usize)

@@ -7,7 +7,7 @@ use crate::tree::{Lines, Tree};
 const WALLS: &[(&str, &[&str], &str)] = &[
     (
         "text",
-        &["std::fs", "std::net", "std::process", "std::thread", "SystemTime::now", "Instant::now", "thread_rng"],
+        &["std::fs", "std::net", "std::process", "SystemTime::now", "Instant::now", "thread_rng"],
         "text is pure: take files, clock and random numbers as arguments",
     ),
     (

@@ -47,7 +47,9 @@ fn check(batch: &Batch, layout: KvLayout, pages: usize, tolerance: f32, op: impl
 fn rows(rng: &mut Rng, count: usize) -> (Batch, KvLayout) {
     let mut batch = Batch::new();
     let sequence = batch.add_sequence(SequenceContext { cached: rng.below(5000), pages: vec![vec![]] });
-    (0..count).for_each(|_| drop(batch.add_row(sequence, rng.below(TOKENS) as u32, None)));
+    for _ in 0..count {
+        batch.add_row(sequence, rng.below(TOKENS) as u32, None);
+    }
     (batch, KvLayout::new(DType::F32, &[KvShape { kv_heads: 1, head_dim: 1, window: None }]))
 }
 

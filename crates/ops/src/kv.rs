@@ -5,6 +5,8 @@
 use half::{bf16, f16};
 use kapitsa_tensor::DType;
 
+use crate::DeviceError;
+
 /// Tokens of a page.
 pub const PAGE_TOKENS: usize = 64;
 
@@ -116,9 +118,11 @@ impl HostKv {
         &self.layout
     }
 
-    /// Makes sure that `group` has at least `pages` pages; new ones are zero. Returns `false` if memory is short.
-    #[must_use]
-    pub fn reserve(&mut self, group: usize, pages: usize) -> bool {
+    /// Makes sure that `group` has at least `pages` pages; new ones are zero.
+    ///
+    /// # Errors
+    /// If memory is short.
+    pub fn reserve(&mut self, group: usize, pages: usize) -> Result<(), DeviceError> {
         let len = self.layout.page_len(group);
         while self.groups[group].len() < pages {
             let page = match self.layout.dtype {
@@ -126,10 +130,10 @@ impl HostKv {
                 DType::F16 => zeroed(len).map(Page::F16),
                 DType::Bf16 => zeroed(len).map(Page::Bf16),
             };
-            let Some(page) = page else { return false };
-            self.groups[group].push(page);
+            let bytes = len * self.layout.dtype.bytes();
+            self.groups[group].push(page.ok_or(DeviceError::OutOfMemory { what: "the KV cache", bytes })?);
         }
-        true
+        Ok(())
     }
 
     /// Keys or values of `head` of attention layer `layer` in `page`, `[64, head_dim]`.
@@ -211,7 +215,7 @@ mod tests {
         let shape = KvShape { kv_heads: 2, head_dim: 4, window: None };
         for dtype in [DType::F32, DType::F16, DType::Bf16] {
             let mut kv = HostKv::new(KvLayout::new(dtype, &[shape; 3]));
-            assert!(kv.reserve(0, 4));
+            kv.reserve(0, 4).unwrap();
             let pages = [PageId(3), PageId(1)];
             kv.write(2, &pages, 70, Part::Value, 1, &[1.0, 2.0, 3.0, 4.5]);
             let mut out = [0.0; 4];

@@ -1,21 +1,24 @@
 //! A row's result is the same bits whatever shares its batch, whichever threads compute it, wherever its pages lie.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod tiny;
 
-use common::{POISON, Tiny, shuffled_pages};
+use common::shuffled_pages;
 use kapitsa_cpu::Cpu;
 use kapitsa_ops::kv::PageId;
 use kapitsa_ops::{Backend, Batch, SequenceContext};
 use kapitsa_tensor::DType;
 use kapitsa_testkit::random::Rng;
 use proptest::prelude::*;
+use tiny::{POISON, Tiny};
 
 /// Logits of all rows of one run, as bits: NaN must equal NaN.
 fn run(model: &Tiny, backend: &mut Cpu, mut batch: Batch) -> Vec<Vec<u32>> {
     (0..batch.len()).for_each(|row| batch.want(row));
     let program = model.record(batch.len().next_power_of_two(), batch.len().next_power_of_two());
     let logits = backend.run(&program, &batch).unwrap().logits;
-    logits.chunks_exact(common::VOCAB).map(|row| row.iter().map(|v| v.to_bits()).collect()).collect()
+    logits.chunks_exact(tiny::VOCAB).map(|row| row.iter().map(|v| v.to_bits()).collect()).collect()
 }
 
 fn chain(cached: usize, pages: &[PageId], tokens: &[u32]) -> Batch {

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use kapitsa::{OpenOptions, open_engine};
 use kapitsa_testkit::fixture;
+use kapitsa_testkit::gguf::GgufBuilder;
 use serde_json::{Value, json};
 
 /// What opening `folder` says when its config has other values for some keys.
@@ -64,8 +65,8 @@ fn a_number_that_no_model_has_names_its_key() {
         ("rope_scaling", json!({"rope_type": "spiral", "factor": 4}), "is `spiral`, expected default"),
         ("rms_norm_eps", json!("tiny"), "rms_norm_eps"),
         ("hidden_act", json!("gelu"), "is `gelu`, expected `silu`"),
-        ("model_type", json!("mamba"), "`mamba` is not supported"),
-        ("model_type", json!(null), "is not supported"),
+        ("model_type", json!("mamba"), "not supported: architecture `mamba`"),
+        ("model_type", json!(null), "not supported: architecture"),
     ];
     let folder = fixture("oracle/models/qwen3_moe");
     for (key, value, expected) in cases {
@@ -82,4 +83,65 @@ fn a_list_of_layer_types_that_is_too_long_is_refused_at_once() {
     let changes = [("use_sliding_window", json!(true)), ("sliding_window", json!(8)), ("layer_types", json!(kinds))];
     let found = message(&fixture("oracle/models/qwen2"), &changes);
     assert!(found.contains("key `layer_types`: has 4 entries, expected 3, one for each layer"), "{found}");
+}
+
+/// Ten megabytes of experts of one input each, all of them chosen: a prompt took gigabytes.
+#[test]
+fn a_small_file_that_needs_much_memory_for_a_token_is_refused() {
+    let (experts, inner) = (1024, 2048);
+    let key = |name: &str| format!("qwen3moe.{name}");
+    let mut file = GgufBuilder::new("qwen3moe").set(&key("attention.layer_norm_rms_epsilon"), 1e-6f32);
+    for (name, value) in [
+        ("block_count", 1),
+        ("embedding_length", 1),
+        ("attention.head_count", 1),
+        ("attention.key_length", 2),
+        ("expert_count", experts),
+        ("expert_used_count", experts),
+        ("expert_feed_forward_length", inner),
+    ] {
+        file = file.set(&key(name), value);
+    }
+    let mut add = |name: &str, type_id: u32, shape: &[u32]| {
+        let shape: Vec<usize> = shape.iter().map(|&size| size as usize).collect();
+        let bytes = shape.iter().product::<usize>() * if type_id == 0 { 4 } else { 2 };
+        file = file.clone().tensor(name, &shape, type_id, vec![0; bytes]);
+    };
+    add("token_embd.weight", 0, &[8, 1]);
+    add("output_norm.weight", 0, &[1]);
+    for (name, shape) in [
+        ("attn_norm", &[1][..]),
+        ("ffn_norm", &[1]),
+        ("attn_q", &[2, 1]),
+        ("attn_k", &[2, 1]),
+        ("attn_v", &[2, 1]),
+        ("attn_output", &[1, 2]),
+        ("attn_q_norm", &[2]),
+        ("attn_k_norm", &[2]),
+        ("ffn_gate_inp", &[experts, 1]),
+    ] {
+        add(&format!("blk.0.{name}.weight"), 0, shape);
+    }
+    add("blk.0.ffn_gate_exps.weight", 1, &[experts, inner, 1]);
+    add("blk.0.ffn_up_exps.weight", 1, &[experts, inner, 1]);
+    add("blk.0.ffn_down_exps.weight", 1, &[experts, 1, inner]);
+    let temp = tempfile::Builder::new().suffix(".gguf").tempfile().unwrap();
+    file.write(temp.path());
+    let error = open_engine(temp.path(), &OpenOptions::default()).err().expect("too much memory").to_string();
+    assert!(error.contains("working values for each token, expected at most 4194304"), "{error}");
+}
+
+/// They used to be quoted whole: a file could fill the screen.
+#[test]
+fn long_values_are_cut_in_messages() {
+    let long = "x".repeat(100_000);
+    let folder = fixture("oracle/models/llama");
+    for (key, value) in [
+        ("model_type", json!(long)),
+        ("hidden_act", json!(long)),
+        ("rope_scaling", json!({ "rope_type": long, "factor": 2.0 })),
+    ] {
+        let found = message(&folder, &[(key, value)]);
+        assert!(found.contains("xxx...") && found.len() < 600, "{key}: {found}");
+    }
 }

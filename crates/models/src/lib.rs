@@ -15,7 +15,7 @@ mod qwen3_moe;
 
 use kapitsa_ops::kv::KvShape;
 use kapitsa_ops::{Capacity, Recorder, Tensor};
-use kapitsa_weights::{Checkpoint, Config, LoadError, Weights};
+use kapitsa_weights::{Checkpoint, Config, LoadError, Weights, short};
 
 /// A loaded model.
 pub trait Model: Send + Sync {
@@ -55,16 +55,21 @@ struct Architecture {
 
 const ARCHITECTURES: &[Architecture] = &[llama::LLAMA, qwen2::QWEN2, qwen3::QWEN3, qwen3_moe::QWEN3_MOE];
 
+/// Largest arena of one row. Large real models need a third of it, for their vocabularies; without a bound a file of a few
+/// megabytes with many tiny experts or outputs fills the memory when a prompt is read.
+const MAX_ROW_VALUES: usize = 1 << 22;
+
 /// Loads the model of a checkpoint.
 ///
 /// # Errors
-/// If the family is not supported, or a config key, weight, shape or type is missing, wrong or left over.
+/// If the family is not supported, or a config key, weight, shape or type is missing, wrong or left over, or
+/// if the model takes more memory for a token than any real one.
 pub fn load(checkpoint: &Checkpoint) -> Result<Box<dyn Model>, LoadError> {
     let config = checkpoint.config();
     let name = config.architecture();
     let Some(architecture) = ARCHITECTURES.iter().find(|a| a.names.contains(&name)) else {
         let known: Vec<&str> = ARCHITECTURES.iter().flat_map(|a| a.names).copied().collect();
-        let reason = format!("architecture `{name}` is not supported; supported are {}", known.join(", "));
+        let reason = format!("architecture `{}`; supported are {}", short(name), known.join(", "));
         return Err(LoadError::unsupported(config.path(), reason));
     };
     let model = (architecture.load)(config, &checkpoint.weights()).map_err(|e| e.in_file(config.path()))?;
@@ -75,6 +80,11 @@ pub fn load(checkpoint: &Checkpoint) -> Result<Box<dyn Model>, LoadError> {
     }
     let mut rec = Recorder::new(Capacity { rows: 1, wanted: 1 }, &[]);
     let logits = model.forward(&mut rec);
-    rec.finish(logits);
+    let values = rec.finish(logits).arena_len();
+    if values > MAX_ROW_VALUES {
+        let reason =
+            format!("a model that needs {values} working values for each token, expected at most {MAX_ROW_VALUES}");
+        return Err(LoadError::unsupported(config.path(), reason));
+    }
     Ok(model)
 }

@@ -141,8 +141,8 @@ fn prefix(path: &Option<PathBuf>) -> String {
     path.as_ref().map(|path| format!("{}: ", path.display())).unwrap_or_default()
 }
 
-/// A name from a file, cut to a length that fits in a message.
-pub(crate) fn short(name: &str) -> String {
+/// A name or value from a file, cut to a length that fits in a message.
+pub fn short(name: &str) -> String {
     const LIMIT: usize = 120;
     match name.char_indices().nth(LIMIT) {
         Some((end, _)) => format!("{}...", &name[..end]),

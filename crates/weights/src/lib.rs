@@ -26,5 +26,5 @@ mod weights;
 
 pub use checkpoint::{Checkpoint, Container, TensorInfo, TokenizerFiles};
 pub use config::Config;
-pub use error::LoadError;
+pub use error::{LoadError, short};
 pub use weights::Weights;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kapitsa_ops::{Recorder, Tap, Tensor};
 use kapitsa_tensor::Weight;
-use kapitsa_weights::{Config, LoadError, Weights};
+use kapitsa_weights::{Config, LoadError, Weights, short};
 
 use super::Linear;
 
@@ -107,6 +107,6 @@ impl From<Moe> for Mlp {
 fn require_silu(config: &Config) -> Result<(), LoadError> {
     match config.opt_str("hidden_act")?.unwrap_or("silu") {
         "silu" => Ok(()),
-        other => Err(config.error("hidden_act", format!("is `{other}`, expected `silu`"))),
+        other => Err(config.error("hidden_act", format!("is `{}`, expected `silu`", short(other)))),
     }
 }

@@ -1,7 +1,7 @@
 //! How fast rotary pairs turn, with the scalings that stretch a model's context.
 
 use kapitsa_ops::{Frequencies, PairLayout};
-use kapitsa_weights::{Config, LoadError, Weights};
+use kapitsa_weights::{Config, LoadError, Weights, short};
 
 use super::bounded_or;
 
@@ -89,7 +89,9 @@ fn scale(rope: &Config, config: &Config, theta: f64, frequencies: &mut [f64]) ->
             }
             Ok(rope.f32_or("attention_factor", (0.1 * factor.ln() + 1.0) as f32)? as f64)
         }
-        other => Err(rope.error("rope_type", format!("is `{other}`, expected default, linear, llama3 or yarn"))),
+        other => {
+            Err(rope.error("rope_type", format!("is `{}`, expected default, linear, llama3 or yarn", short(other))))
+        }
     }
 }
 

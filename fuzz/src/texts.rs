@@ -50,7 +50,7 @@ pub fn tokenizer(data: &[u8]) -> bool {
         let longest = spellings.max_by_key(|text| text.len()).filter(|text| !text.is_empty()).unwrap_or("a");
         round_trip(&tokenizer, &longest.repeat(LONG_LEN.div_ceil(longest.len())));
     }
-    let ids: Vec<u32> = (0..tokenizer.vocab_len() as u32 + 2).chain([u32::MAX]).collect();
+    let ids: Vec<u32> = (0..tokenizer.vocab_len().min(5000) as u32 + 2).chain([u32::MAX]).collect();
     decode(&tokenizer, &ids);
     true
 }

@@ -2,9 +2,13 @@
 
 use std::ops::Range;
 
-use aho_corasick::{AhoCorasick, Anchored, Input, MatchKind};
+use hashbrown::HashMap;
 
-use crate::error::TextError;
+use crate::error::{TextError, shown};
+
+/// Longest spelling of an added token; real ones have up to some 50 bytes. Bounds the time that a text takes which almost
+/// has one everywhere.
+const MAX_BYTES: usize = 256;
 
 /// A token that is matched whole.
 #[derive(Clone, Debug)]
@@ -20,6 +24,14 @@ pub(crate) struct AddedToken {
     pub(crate) single_word: bool,
     /// Matched in the text after normalisation instead of before.
     pub(crate) normalized: bool,
+}
+
+impl AddedToken {
+    /// A control token, matched wherever it is spelled.
+    pub(crate) fn control(id: u32, content: &str) -> Self {
+        let (content, guarded, normalized) = (content.to_owned(), true, false);
+        Self { id, content, guarded, strip_left: false, strip_right: false, single_word: false, normalized }
+    }
 }
 
 /// A part of a text.
@@ -56,22 +68,66 @@ impl Plain<'_> {
 #[derive(Clone)]
 pub(crate) struct AddedTokens {
     tokens: Vec<AddedToken>,
-    automaton: Option<AhoCorasick>,
+    trie: Trie,
+}
+
+/// Spellings as a tree of bytes; node 0 is the root.
+#[derive(Clone, Default)]
+struct Trie {
+    /// Which bytes spellings begin with: most places in a text are done with after one look here.
+    first: [u64; 4],
+    children: HashMap<(u32, u8), u32>,
+    /// Token whose spelling ends at a node.
+    ends: HashMap<u32, usize>,
+    nodes: u32,
+}
+
+impl Trie {
+    fn insert(&mut self, spelling: &str, token: usize) {
+        let mut node = 0;
+        for &byte in spelling.as_bytes() {
+            let next = self.children.entry((node, byte)).or_insert_with(|| {
+                self.nodes += 1;
+                self.nodes
+            });
+            node = *next;
+        }
+        let first = spelling.as_bytes()[0];
+        self.first[usize::from(first >> 6)] |= 1 << (first & 63);
+        self.ends.insert(node, token);
+    }
+
+    /// The longest spelling that `text` begins with: token and length.
+    fn longest_prefix(&self, text: &[u8]) -> Option<(usize, usize)> {
+        let (mut node, mut longest) = (0, None);
+        for (index, &byte) in text.iter().enumerate() {
+            let Some(&next) = self.children.get(&(node, byte)) else { break };
+            node = next;
+            if let Some(&token) = self.ends.get(&node) {
+                longest = Some((token, index + 1));
+            }
+        }
+        longest
+    }
+
+    fn starts_with(&self, byte: u8) -> bool {
+        self.first[usize::from(byte >> 6)] >> (byte & 63) & 1 == 1
+    }
 }
 
 impl AddedTokens {
     pub(crate) fn new(mut tokens: Vec<AddedToken>) -> Result<Self, TextError> {
         tokens.retain(|token| !token.content.is_empty());
-        let automaton = match tokens.len() {
-            0 => None,
-            _ => Some(
-                AhoCorasick::builder()
-                    .match_kind(MatchKind::LeftmostLongest)
-                    .build(tokens.iter().map(|token| &token.content))
-                    .map_err(|error| TextError::vocabulary(format!("the added tokens are too large: {error}")))?,
-            ),
-        };
-        Ok(Self { tokens, automaton })
+        let mut trie = Trie::default();
+        for (index, token) in tokens.iter().enumerate() {
+            if token.content.len() > MAX_BYTES {
+                let (content, bytes) = (shown(&token.content), token.content.len());
+                let what = format!("added token `{content}` has {bytes} bytes, the limit is {MAX_BYTES}");
+                return Err(TextError::vocabulary(what));
+            }
+            trie.insert(&token.content, index);
+        }
+        Ok(Self { tokens, trie })
     }
 
     pub(crate) fn tokens(&self) -> &[AddedToken] {
@@ -132,9 +188,11 @@ impl AddedTokens {
     }
 
     fn find(&self, text: &str, from: usize) -> Option<(&AddedToken, Range<usize>)> {
-        let input = Input::new(text).span(from..text.len()).anchored(Anchored::No);
-        let found = self.automaton.as_ref()?.try_find(input).ok()??;
-        Some((&self.tokens[found.pattern().as_usize()], found.range()))
+        let bytes = text.as_bytes();
+        let starts = (from..bytes.len()).filter(|&start| self.trie.starts_with(bytes[start]));
+        let find = |start: usize| Some((start, self.trie.longest_prefix(&bytes[start..])?));
+        let (start, (token, len)) = starts.map(find).find(Option::is_some)??;
+        Some((&self.tokens[token], start..start + len))
     }
 }
 
@@ -149,9 +207,7 @@ mod tests {
     use super::*;
 
     fn token(id: u32, content: &str) -> AddedToken {
-        let content = content.to_owned();
-        let (strip_left, strip_right, single_word) = (false, false, false);
-        AddedToken { id, content, guarded: true, strip_left, strip_right, single_word, normalized: false }
+        AddedToken::control(id, content)
     }
 
     fn parts(tokens: Vec<AddedToken>, text: &str, plain: Plain<'_>) -> Vec<String> {

@@ -4,6 +4,7 @@ use super::{
     Model, Parts, Tokenizer,
     added::AddedToken,
     byte_level::decode_spelling,
+    control_end_of_turn,
     pipeline::{BpeOptions, Pipeline},
     pre_tokenizers::PreTokenizer,
     sentencepiece::{SPACE, SentencePiece},
@@ -50,8 +51,17 @@ pub(super) fn build(file: GgufVocabulary) -> Result<Tokenizer, TextError> {
         "llama" => false,
         other => return Err(TextError::UnsupportedModel { found: shown(other), supported: "gpt2, llama" }),
     };
-    let vocabulary = vocabulary(&file, byte_level)?;
+    let mut vocabulary = vocabulary(&file, byte_level)?;
+    // Files without types do not say which tokens are control tokens; these must be.
+    let named = [file.bos, file.eos, file.eot, file.eom, file.padding];
+    for id in named.into_iter().flatten().filter(|_| file.token_types.is_none()) {
+        vocabulary.set_kind(id, Kind::Control);
+    }
+    let ends_of_turn = control_end_of_turn(&mut vocabulary);
     let unknown = file.unknown.filter(|&id| vocabulary.kind(id) != Kind::Missing);
+    if let Some(id) = unknown.filter(|_| !byte_level && file.token_types.is_none()) {
+        vocabulary.set_kind(id, Kind::Unknown);
+    }
     let mut parts = if byte_level {
         let row = PreTokenizer::named(file.pre.as_deref().unwrap_or("default"))?;
         let (normalizers, steps) = row.stages()?;
@@ -59,7 +69,7 @@ pub(super) fn build(file: GgufVocabulary) -> Result<Tokenizer, TextError> {
         let merges = merges.iter().enumerate().map(|(rank, merge)| split_merge(rank, merge));
         // Byte-level text has a token for every byte; the id that files name as unknown is often another token.
         let options = BpeOptions { ignore_merges: row.ignore_merges, ..BpeOptions::default() };
-        let model = Model::Pipeline(Pipeline::new(&vocabulary, merges, normalizers, steps, options)?);
+        let model = Model::Pipeline(Box::new(Pipeline::new(&vocabulary, merges, normalizers, steps, options)?));
         Parts { add_bos: file.add_bos.unwrap_or(row.add_bos), ..Parts::new(vocabulary, model) }
     } else {
         let scores = file.scores.as_deref().ok_or_else(|| missing("scores", "llama"))?;
@@ -74,24 +84,16 @@ pub(super) fn build(file: GgufVocabulary) -> Result<Tokenizer, TextError> {
     for (name, id) in ends {
         parts.eos.extend(check(name, id)?);
     }
-    // Files without types do not say which tokens are control tokens; these must be.
-    let named = [file.bos, file.eos, file.eot, file.eom, file.padding];
-    for id in named.into_iter().flatten().filter(|_| file.token_types.is_none()) {
-        parts.vocabulary.set_kind(id, Kind::Control);
-    }
-    parts.control_end_of_turn();
+    parts.eos.extend(ends_of_turn);
     let ids = 0..parts.vocabulary.len() as u32;
     let added = ids.filter_map(|id| {
         let kind = parts.vocabulary.kind(id);
-        matches!(kind, Kind::Control | Kind::UserDefined).then(|| AddedToken {
-            id,
-            content: parts.vocabulary.spelling(id).to_owned(),
-            guarded: kind == Kind::Control,
-            strip_left: false,
-            strip_right: false,
-            single_word: false,
-            normalized: false,
-        })
+        let token = || AddedToken::control(id, parts.vocabulary.spelling(id));
+        match kind {
+            Kind::Control => Some(token()),
+            Kind::UserDefined => Some(AddedToken { guarded: false, ..token() }),
+            _ => None,
+        }
     });
     parts.added = added.collect();
     Tokenizer::from_parts(parts)

@@ -24,6 +24,7 @@ use super::{
     Model, Parts, Tokenizer,
     added::AddedToken,
     byte_level::decode_spelling,
+    control_end_of_turn,
     gguf::byte_of,
     pattern::Pattern,
     pipeline::{BpeOptions, Pipeline, Step},
@@ -288,7 +289,15 @@ pub(super) fn build(tokenizer_json: &str, tokenizer_config: Option<&str>) -> Res
     }
 
     let model = check_model(file.model)?;
-    let (vocabulary, added) = vocabulary(&model, file.added_tokens, decoder.byte_level, decoder.space.as_deref())?;
+    let space = decoder.space.as_deref();
+    let (mut vocabulary, mut added) = vocabulary(&model, file.added_tokens, decoder.byte_level, space)?;
+    let ends_of_turn = control_end_of_turn(&mut vocabulary);
+    for &id in &ends_of_turn {
+        match added.iter_mut().find(|token| token.id == id) {
+            Some(token) => token.guarded = true,
+            None => added.push(AddedToken::control(id, vocabulary.spelling(id))),
+        }
+    }
     if let Some(token) = &model.unk_token {
         find(&vocabulary, "unk_token", token)?;
     }
@@ -302,7 +311,7 @@ pub(super) fn build(tokenizer_json: &str, tokenizer_config: Option<&str>) -> Res
     let merges = merges.iter().enumerate().map(|(rank, merge)| merge.pair(rank));
     let pipeline = Pipeline::new(&vocabulary, merges, normalizers.list, steps.steps, options)?;
 
-    let mut parts = Parts::new(vocabulary, Model::Pipeline(pipeline));
+    let mut parts = Parts::new(vocabulary, Model::Pipeline(Box::new(pipeline)));
     parts.strip_space = decoder.strip_space;
     parts.added = added;
     let starts_with = file.post_processor.as_ref().and_then(first_special);
@@ -314,8 +323,8 @@ pub(super) fn build(tokenizer_json: &str, tokenizer_config: Option<&str>) -> Res
     };
     parts.main_eos = named(&config.eos_token);
     parts.eos.extend(parts.main_eos);
+    parts.eos.extend(ends_of_turn);
     parts.add_bos = config.add_bos_token.unwrap_or(starts_with.is_some());
-    parts.control_end_of_turn();
     Tokenizer::from_parts(parts)
 }
 

@@ -17,7 +17,7 @@ use std::ops::Range;
 pub use self::gguf::GgufVocabulary;
 use self::{
     added::{AddedToken, AddedTokens, Fragment, Plain},
-    pipeline::Pipeline,
+    pipeline::{Ids, Pipeline},
     sentencepiece::SentencePiece,
     vocabulary::{Kind, Vocabulary},
 };
@@ -91,7 +91,7 @@ pub struct Tokenizer {
 #[derive(Clone)]
 enum Model {
     /// Stages of the `tokenizers` library.
-    Pipeline(Pipeline),
+    Pipeline(Box<Pipeline>),
     SentencePiece(SentencePiece),
 }
 
@@ -113,23 +113,19 @@ impl Parts {
         let (added, eos) = (Vec::new(), Vec::new());
         Self { vocabulary, model, added, strip_space: false, bos: None, add_bos: false, main_eos: None, eos }
     }
+}
 
-    /// Adds the well-known ends of turn to `eos` and makes them control tokens, which some files forget.
-    fn control_end_of_turn(&mut self) {
-        // With these two, `<|end|>` ends a message inside a turn (the harmony format).
-        let harmony = self.vocabulary.id_of(b"<|return|>").is_some();
-        for name in END_OF_TURN.into_iter().filter(|name| !(harmony && *name == "<|end|>")) {
-            self.eos.extend(self.vocabulary.id_of(name.as_bytes()));
-        }
-        self.eos.sort_unstable();
-        self.eos.dedup();
-        for &id in &self.eos {
-            self.vocabulary.set_kind(id, Kind::Control);
-            if let Some(token) = self.added.iter_mut().find(|token| token.id == id) {
-                token.guarded = true;
-            }
-        }
+/// The well-known ends of turn in a vocabulary. They become control tokens, which some files forget to say; so this
+/// comes before the model is built.
+fn control_end_of_turn(vocabulary: &mut Vocabulary) -> Vec<u32> {
+    // Beside this one, `<|end|>` ends a message inside a turn (the harmony format).
+    let harmony = vocabulary.id_of(b"<|return|>").is_some();
+    let names = END_OF_TURN.into_iter().filter(|name| !(harmony && *name == "<|end|>"));
+    let ids: Vec<u32> = names.filter_map(|name| vocabulary.id_of(name.as_bytes())).collect();
+    for &id in &ids {
+        vocabulary.set_kind(id, Kind::Control);
     }
+    ids
 }
 
 impl Tokenizer {
@@ -152,7 +148,9 @@ impl Tokenizer {
     }
 
     fn from_parts(parts: Parts) -> Result<Self, TextError> {
-        let Parts { vocabulary, model, added, strip_space, bos, add_bos, main_eos, eos } = parts;
+        let Parts { vocabulary, model, added, strip_space, bos, add_bos, main_eos, mut eos } = parts;
+        eos.sort_unstable();
+        eos.dedup();
         let (mut after, before): (Vec<_>, Vec<_>) = added.into_iter().partition(|token| token.normalized);
         if let Model::Pipeline(pipeline) = &model {
             for token in &mut after {
@@ -201,18 +199,18 @@ impl Tokenizer {
         if text.len() > 1 << 30 {
             return Err(TextError::encode(format!("it has {} bytes, the limit is 1 GiB", text.len())));
         }
-        let mut ids = Vec::with_capacity(text.len() / 3);
+        let mut ids = Ids::default();
         for fragment in self.added.split(text, plain) {
             let range = match fragment {
                 Fragment::Token(id) => {
-                    ids.push(id);
+                    ids.list.push(id);
                     continue;
                 }
                 Fragment::Text(range) => range,
             };
             let fragment = &text[range.clone()];
             match &self.model {
-                Model::SentencePiece(model) => model.encode(&self.vocabulary, fragment, &mut ids)?,
+                Model::SentencePiece(model) => model.encode(&self.vocabulary, fragment, &mut ids.list)?,
                 Model::Pipeline(pipeline) => {
                     // Normalising moves the ranges, so a fragment with any plain text counts as plain all over.
                     let plain = if plain.touches(&range) { Plain::Everywhere } else { Plain::Ranges(&[]) };
@@ -221,7 +219,7 @@ impl Tokenizer {
                 }
             }
         }
-        Ok(ids)
+        Ok(ids.list)
     }
 
     /// The text of some ids. Control tokens are left out; bytes that are not UTF-8 become U+FFFD.

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use hashbrown::HashMap;
 use tokenizers::{
     Model, NormalizedString, Normalizer, NormalizerWrapper, PreTokenizedString, PreTokenizer, PreTokenizerWrapper,
     SplitDelimiterBehavior,
@@ -137,6 +138,7 @@ impl Pipeline {
         vocab.extend(ids.map(|id| (vocabulary.spelling(id).to_owned(), id)));
         let mut builder = BPE::builder()
             .vocab_and_merges(vocab, kept)
+            .cache_capacity(0) // it would outlive the model; see `Ids::seen`
             .byte_fallback(options.byte_fallback)
             .ignore_merges(options.ignore_merges)
             .fuse_unk(options.fuse_unknown);
@@ -167,12 +169,12 @@ impl Pipeline {
         fragment: &str,
         at_start: bool,
         split: impl FnOnce(&str) -> Vec<super::added::Fragment>,
-        ids: &mut Vec<u32>,
+        ids: &mut Ids,
     ) -> Result<(), TextError> {
         let text = self.normalized(fragment)?;
         for part in split(text.get()) {
             match part {
-                super::added::Fragment::Token(id) => ids.push(id),
+                super::added::Fragment::Token(id) => ids.list.push(id),
                 super::added::Fragment::Text(range) => {
                     let at_start = at_start && range.start == 0;
                     let part = match range.len() == text.len() && at_start {
@@ -186,21 +188,40 @@ impl Pipeline {
         Ok(())
     }
 
-    fn encode_words(&self, text: NormalizedString, ids: &mut Vec<u32>) -> Result<(), TextError> {
+    fn encode_words(&self, text: NormalizedString, ids: &mut Ids) -> Result<(), TextError> {
         let mut words = PreTokenizedString::from(text);
         for step in &self.steps {
             step.apply(&mut words).map_err(failed)?;
         }
         for (word, ..) in words.get_splits(OffsetReferential::Normalized, OffsetType::Byte) {
+            if let Some(range) = ids.seen.get(word) {
+                ids.list.extend_from_within(range.clone());
+                continue;
+            }
             let tokens = self.model.tokenize(word).map_err(failed)?;
             // The model passes over what it has no token for without a word, but the offsets tell.
             if tokens.last().map_or(0, |token| token.offsets.1) != word.len() {
                 return Err(TextError::encode(format!("part of `{}` has no token in this vocabulary", shown(word))));
             }
-            ids.extend(tokens.iter().map(|token| token.id));
+            let start = ids.list.len();
+            ids.list.extend(tokens.iter().map(|token| token.id));
+            if word.len() <= LONGEST_SEEN {
+                ids.seen.insert(word.into(), start..ids.list.len());
+            }
         }
         Ok(())
     }
+}
+
+/// Longer words seldom come twice, and a text without places to cut is one word.
+const LONGEST_SEEN: usize = 48;
+
+/// The ids of a text so far.
+#[derive(Default)]
+pub(crate) struct Ids {
+    pub(crate) list: Vec<u32>,
+    /// Words that were encoded already, and where their ids are.
+    seen: HashMap<Box<str>, Range<usize>>,
 }
 
 /// A part of a text, knowing that it is not the start of the input unless `at_start`: one pre-tokenizer asks.

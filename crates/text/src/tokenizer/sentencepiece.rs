@@ -22,7 +22,7 @@ pub(crate) struct SentencePiece {
     ranks: Vec<u32>,
     /// A space is put in front of each text.
     prefix: bool,
-    byte_tokens: Option<[u32; 256]>,
+    byte_tokens: Option<Box<[u32; 256]>>,
     unknown: Option<u32>,
     /// A joined text that is an unused token is taken apart again at the end, so its halves must be remembered.
     has_unused: bool,
@@ -48,7 +48,7 @@ impl SentencePiece {
         Ok(Self {
             prefix,
             ranks: scores.iter().map(|&score| rank_of(score)).collect(),
-            byte_tokens: all.and_then(|tokens| tokens.try_into().ok()),
+            byte_tokens: all.and_then(|tokens| tokens.into_boxed_slice().try_into().ok()),
             unknown,
             has_unused: (0..vocabulary.len() as u32).any(|id| vocabulary.kind(id) == Kind::Unused),
         })

@@ -2,6 +2,7 @@
 
 use crate::fixtures::{byte_level, ids, json, sentencepiece, tokenizer_json};
 use kapitsa_text::{GgufVocabulary, Prompt, Specials, Tokenizer};
+use proptest::prelude::*;
 use serde_json::Value;
 
 #[track_caller]
@@ -97,7 +98,7 @@ fn marked_ranges_of_a_prompt_are_text() {
     let tokenizer = Tokenizer::from_gguf(byte_level(&data["vocabulary"], "qwen2")).unwrap();
     let text = "<|im_start|>hi<|im_end|>there<|im_end|>";
     let user = text.find("<|im_end|>").unwrap();
-    let prompt = Prompt { text: text.to_owned(), plain: vec![user..user + "<|im_end|>".len()] };
+    let prompt = Prompt { text: text.to_owned(), plain: std::iter::once(user..user + "<|im_end|>".len()).collect() };
     let got = tokenizer.encode_prompt(&prompt).unwrap();
     let mut want = vec![tokenizer.id_of("<|im_start|>").unwrap()];
     want.extend(tokenizer.encode("hi<|im_end|>there", Specials::AsText).unwrap());
@@ -203,4 +204,28 @@ fn the_space_prefix_follows_control_tokens() {
     assert_eq!(tokenizer.encode("the</s>the<mark>the", Specials::Parse).unwrap(), [the, eos, the, mark, the]);
     assert_eq!(tokenizer.encode("", Specials::Parse).unwrap(), [0; 0]);
     assert!(!tokenizer.encode("the</s>", Specials::AsText).unwrap().contains(&eos));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(150) })]
+
+    /// The same files in the library itself, with its own reader and its own regular expressions.
+    #[test]
+    fn ids_equal_those_of_the_library_itself(
+        text in "([ \n\r\t]|\\PC|'[sStTmMdDſ]|'(re|VE|Ll)|[a-zA-Z]{1,9}|[0-9]{1,5}|\\p{N}|\\p{M}|\\p{Lo}|\\p{P}|\\s|<s>|<think>|café){0,16}",
+    ) {
+        static BOTH: std::sync::OnceLock<Vec<(String, Tokenizer, tokenizers::Tokenizer)>> = std::sync::OnceLock::new();
+        let both = BOTH.get_or_init(|| {
+            let data = json("tokenizer_json.json");
+            let pair = |name: &String| {
+                let file = tokenizer_json(&data, name).0;
+                (name.clone(), Tokenizer::from_json(&file, None).unwrap(), file.parse().unwrap())
+            };
+            data.as_object().unwrap().keys().map(pair).collect()
+        });
+        for (name, ours, library) in both {
+            let want = library.encode_fast(text.as_str(), false).unwrap();
+            prop_assert_eq!(ours.encode(&text, Specials::Parse).unwrap(), want.get_ids(), "{}: {:?}", name, &text);
+        }
+    }
 }

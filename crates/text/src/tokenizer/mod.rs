@@ -52,9 +52,10 @@ pub enum Specials {
 
 /// A model's vocabulary and the way text is cut into it.
 ///
-/// Byte-level BPE, BPE with byte fallback and SentencePiece BPE, built from `tokenizer.json`
-/// ([`from_json`](Self::from_json)) or GGUF metadata ([`from_gguf`](Self::from_gguf)). Immutable once built, and shared
-/// between threads freely. Encoding takes time in O(n log n) of the text.
+/// Byte-level BPE and BPE with byte fallback run on the stages of the `tokenizers` library, SentencePiece BPE with scores
+/// on its own algorithm. Built from `tokenizer.json` ([`from_json`](Self::from_json)) or GGUF metadata
+/// ([`from_gguf`](Self::from_gguf)). Immutable once built, and shared between threads freely. Encoding takes time in
+/// O(n log n) of the text.
 ///
 /// ```
 /// use kapitsa_text::{GgufVocabulary, Specials, Tokenizer};

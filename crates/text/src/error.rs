@@ -36,7 +36,7 @@ pub enum TextError {
         what: String,
     },
     /// A JSON file that does not parse or does not have the expected shape.
-    #[error("{file}: {source}")]
+    #[error("{file}: {}", one_line(&source.to_string()))]
     Json {
         /// The file's usual name.
         file: &'static str,
@@ -50,7 +50,7 @@ pub enum TextError {
         what: String,
     },
     /// A chat template that does not compile. Found when the template is loaded, not at the first request.
-    #[error("chat template does not compile: line {line}: {reason}")]
+    #[error("chat template does not compile: line {line}: {}", one_line(reason))]
     TemplateSyntax {
         /// Line in the template, from 1; 0 when unknown.
         line: usize,
@@ -58,7 +58,7 @@ pub enum TextError {
         reason: String,
     },
     /// A chat template that failed on these messages.
-    #[error("chat template failed at line {line}: {reason}")]
+    #[error("chat template failed at line {line}: {}", one_line(reason))]
     TemplateRender {
         /// Line in the template, from 1; 0 when unknown.
         line: usize,
@@ -66,7 +66,7 @@ pub enum TextError {
         reason: String,
     },
     /// The template itself refused the messages (its `raise_exception`).
-    #[error("the model's chat template refuses these messages: {reason}")]
+    #[error("the model's chat template refuses these messages: {}", one_line(reason))]
     TemplateRefused {
         /// The template's own words.
         reason: String,
@@ -105,6 +105,16 @@ impl TextError {
     pub(crate) fn encode(what: impl Into<String>) -> Self {
         Self::Encode { what: what.into() }
     }
+}
+
+/// Words that a file or a library chose, as part of a message: on one line, at most 300 characters.
+fn one_line(text: &str) -> String {
+    const MAX: usize = 300;
+    let mut out: String = text.chars().take(MAX).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.chars().nth(MAX).is_some() {
+        out.push('…');
+    }
+    out
 }
 
 /// A piece of outside text for a message: control characters escaped, at most 60 characters.

@@ -8,6 +8,9 @@ use minijinja_contrib::pycompat;
 
 use super::tojson::tojson;
 
+/// What the engine charges a step for.
+const BYTES_PER_STEP: u64 = 64;
+
 /// Adds filters, tests, functions and methods to an environment.
 pub(super) fn install(environment: &mut Environment<'static>) {
     environment.add_filter("tojson", tojson);
@@ -55,6 +58,8 @@ pub(super) fn refusal(error: &Error) -> Option<String> {
 fn method(state: &mut State<'_, '_>, value: &Value, method: &str, args: &[Value]) -> Result<Value, Error> {
     if let Some(text) = value.as_str() {
         match method {
+            // The engine charges for the widths of the filter `format`, not for those of the method.
+            "format" => state.consume_fuel(sum_of_numbers(text) / BYTES_PER_STEP)?,
             "removeprefix" => {
                 let (prefix,): (&str,) = from_args(args)?;
                 return Ok(text.strip_prefix(prefix).unwrap_or(text).into());
@@ -90,6 +95,12 @@ fn method(state: &mut State<'_, '_>, value: &Value, method: &str, args: &[Value]
         }
     }
     pycompat::unknown_method_callback(state, value, method, args)
+}
+
+/// What all numbers in a format string come to: no more characters of padding can it ask for.
+fn sum_of_numbers(text: &str) -> u64 {
+    let numbers = text.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
+    numbers.fold(0, |sum: u64, digits| sum.saturating_add(digits.parse().unwrap_or(u64::MAX)))
 }
 
 /// `{% generation %}` marks the model's own words for training. It changes nothing in the output, so it becomes an `if`

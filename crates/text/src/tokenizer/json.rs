@@ -495,6 +495,9 @@ impl Normalizers {
     }
 }
 
+/// Each step may compile an expression and looks at all of the text. Real files have up to four.
+const MAX_STEPS: usize = 32;
+
 #[derive(Default)]
 struct Steps {
     steps: Vec<Step>,
@@ -506,6 +509,9 @@ impl Steps {
         if self.byte_level {
             // It would see the byte alphabet instead of text.
             return Err(TextError::unsupported("a pre-tokenizer after `ByteLevel`"));
+        }
+        if self.steps.len() == MAX_STEPS {
+            return Err(TextError::unsupported(format!("a sequence of more than {MAX_STEPS} pre-tokenizers")));
         }
         let step = match json {
             PreTokenizerJson::Sequence { pretokenizers } => {

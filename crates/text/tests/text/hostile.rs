@@ -241,10 +241,22 @@ fn unsupported_parts_of_tokenizer_json_are_named() {
     check("/post_processor/single/0/SpecialToken/id", json!("<x>"), "post_processor names `<x>`");
     let bomb = json!({"type": "Sequence", "normalizers": vec![json!({"type": "Prepend", "prepend": "x"}); 9]});
     check("/normalizer", bomb, "normalizers that make text more than 64 times longer");
+    let split = json!({"type": "Split", "pattern": {"Regex": "\\p{L}+"}, "behavior": "Isolated", "invert": false});
+    let bomb = json!({"type": "Sequence", "pretokenizers": vec![split; 10_000]});
+    check("/pre_tokenizer", bomb, "a sequence of more than 32 pre-tokenizers");
     let error = Tokenizer::from_json("{\"model\": ", None).unwrap_err().to_string();
     assert!(error.starts_with("tokenizer.json: EOF"), "{error}");
     let error = Tokenizer::from_json(&file, Some("[")).unwrap_err().to_string();
     assert!(error.starts_with("tokenizer_config.json: EOF"), "{error}");
+}
+
+/// The library's own complaint quotes the word in full, line breaks and all.
+#[test]
+fn a_long_word_in_tokenizer_json_is_shown_on_one_line_and_cut() {
+    let kind = format!("a\n{}", "b".repeat(100_000));
+    let file = json!({"model": {"type": "BPE"}, "normalizer": {"type": kind}});
+    let error = Tokenizer::from_json(&file.to_string(), None).unwrap_err().to_string();
+    assert!(!error.contains(char::is_control) && error.chars().count() < 400, "{error}");
 }
 
 /// Messages quote outside text; they must not grow with it.

@@ -108,6 +108,21 @@ fn a_template_that_does_not_compile_is_an_error_with_its_line() {
     assert_eq!(error, "the model's chat template refuses these messages: no 1");
 }
 
+/// A refusal of several lines, or of thousands of words, went to the screen as it was.
+#[test]
+fn what_a_template_says_is_shown_on_one_line_and_cut() {
+    for source in
+        ["{{ raise_exception('a\nb\x1b' ~ 'c' * 5000) }}", "{{ messages['a\nb' ~ 'c' * 5000].x }}", "{% a\nb %}"]
+    {
+        let template = ChatTemplate::new(source).map_err(|error| error.to_string());
+        let error = template.and_then(|template| {
+            template.render(&[], &RenderOptions::default()).map(|_| ()).map_err(|error| error.to_string())
+        });
+        let error = error.expect_err(source);
+        assert!(!error.contains(char::is_control) && error.chars().count() < 400, "{error}");
+    }
+}
+
 #[test]
 fn the_time_comes_from_outside_or_not_at_all() {
     let source = "{% if strftime_now is defined %}{{ strftime_now('%d %b %Y') }}{% else %}none{% endif %}";
@@ -198,6 +213,8 @@ fn endless_and_exploding_templates_are_errors() {
         "{{ ('x' * 100000).replace('x', 'yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy' * 1000) }}",
         "{{ range(1000000000000) | list }}",
         "{{ '%1000000000d' | format(1) }}",
+        "{{ '{:1000000000}'.format(1) }}",
+        "{{ ('{:999999}' * 1000).format(1) }}",
         "{{ ('a' * 100000).join('b' * 100000) }}",
         "{% for i in range(99999) %}{{ 'x' * 1000 }}{% endfor %}",
         "{{ 10 ** 10 ** 10 }}",

@@ -32,6 +32,7 @@ pub(crate) fn resolve(model: Option<&str>) -> Result<PathBuf, Failure> {
         bar.set_length(progress.total_bytes);
         bar.set_position(progress.done_bytes);
     };
+    let _graceful = interrupt::Graceful::new();
     let path = fetch_until(entry, &home, interrupt::requested(), &mut show);
     bar.finish_and_clear();
     Ok(path.map_err(kapitsa::Error::from)?)

@@ -21,7 +21,6 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     let spinner = progress::spinner("loading the model");
     let mut llm = Llm::open(&path, &args.device.options())?;
     spinner.finish_and_clear();
-    interrupt::check()?;
     let loaded = started.elapsed();
 
     let request = ReplyRequest {
@@ -31,7 +30,9 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
         max_tokens: args.max_tokens,
     };
     let mut listener = Listener::new(request.prompt.len(), args.json);
+    let graceful = interrupt::Graceful::new();
     let reply = llm.reply(&request, &mut |event| listener.hear(event));
+    drop(graceful);
     listener.bar.finish_and_clear();
     let reply = reply?;
     if let Some(failure) = listener.failure {

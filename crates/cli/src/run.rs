@@ -150,7 +150,7 @@ struct Times {
 fn statistics(request: &ReplyRequest, reply: &Reply, times: &Times) -> String {
     let rate = |tokens: usize, time: Duration| {
         let rate = tokens as f64 / time.as_secs_f64();
-        if rate.is_finite() { format!(", {rate:.1} tok/s") } else { String::new() }
+        if rate.is_normal() { format!(", {rate:.1} tok/s") } else { String::new() }
     };
     let mut line = format!(
         "loaded in {:.2} s · prompt {} tokens in {:.2} s{} · answer {} tokens in {:.2} s{} · {}",

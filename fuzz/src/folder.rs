@@ -84,8 +84,8 @@ fn lay_out(entries: &mut Map<String, Value>, mut data: Vec<u8>) -> Vec<u8> {
         let dtype = entry.get("dtype").and_then(|dtype| serde_json::from_value::<Dtype>(dtype.clone()).ok());
         let shape = entry.get("shape").and_then(Value::as_array);
         let (Some(dtype), Some(shape)) = (dtype, shape) else { continue };
-        let sizes = shape.iter().map(|size| size.as_u64().and_then(|size| usize::try_from(size).ok()));
-        let bits = sizes.fold(Some(dtype.bitsize()), |bits, size| bits?.checked_mul(size?));
+        let mut sizes = shape.iter().map(|size| size.as_u64().and_then(|size| usize::try_from(size).ok()));
+        let bits = sizes.try_fold(dtype.bitsize(), |bits, size| bits.checked_mul(size?));
         let Some(bytes) = bits.map(|bits| bits / 8).filter(|&bytes| bytes < 1 << 17) else { continue };
         entry["data_offsets"] = json!([end, end + bytes]);
         end += bytes;

@@ -34,15 +34,6 @@ impl DType {
             DType::Bf16 => bf16::from_le_bytes([data[at], data[at + 1]]).to_f32(),
         }
     }
-
-    /// `value` rounded to this type (to nearest, ties to even) and widened back.
-    pub fn round(self, value: f32) -> f32 {
-        match self {
-            DType::F32 => value,
-            DType::F16 => f16::from_f32(value).to_f32(),
-            DType::Bf16 => bf16::from_f32(value).to_f32(),
-        }
-    }
 }
 
 impl std::fmt::Display for DType {

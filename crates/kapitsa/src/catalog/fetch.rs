@@ -141,21 +141,13 @@ pub enum FetchError {
     },
 }
 
-/// Makes sure that the file of `entry` is under `home`, and returns where.
+/// Makes sure that the file of `entry` is under `home`, and returns where. Stops soon after `cancel` becomes true.
 ///
 /// If it is there already, this reads a few hundred bytes at most, and needs neither network nor Python. `progress` is
 /// called from this thread, many times a second while something happens.
 ///
 /// # Errors
 /// See [`FetchError`]. No part of a file is left then.
-pub fn fetch(entry: &Entry, home: &Path, progress: &mut dyn FnMut(Progress)) -> Result<PathBuf, FetchError> {
-    fetch_until(entry, home, &AtomicBool::new(false), progress)
-}
-
-/// [`fetch`] that stops soon after `cancel` becomes true.
-///
-/// # Errors
-/// As [`fetch`], and [`FetchError::Cancelled`].
 pub fn fetch_until(
     entry: &Entry,
     home: &Path,

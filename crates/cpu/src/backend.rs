@@ -5,6 +5,7 @@ use kapitsa_ops::{
     Backend, Batch, DeviceError, ExpertCombine, ExpertLinear, ExpertWeights, KvWrite, Op, Outputs, Program, Route,
     Rule, Tensor,
 };
+use kapitsa_tensor::Weight;
 
 use crate::lanes::Isa;
 use crate::product::{self, Job};
@@ -35,6 +36,10 @@ impl Cpu {
 }
 
 impl Backend for Cpu {
+    fn load(&mut self, _: &Program, _: &mut dyn FnMut(&Weight)) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
     fn reserve(&mut self, group: usize, pages: usize) -> Result<(), DeviceError> {
         self.kv.reserve(group, pages)
     }

@@ -89,6 +89,10 @@ mod tests {
     }
 
     impl Backend for Small {
+        fn load(&mut self, _: &Program, _: &mut dyn FnMut(&kapitsa_tensor::Weight)) -> Result<(), DeviceError> {
+            Ok(())
+        }
+
         fn reserve(&mut self, group: usize, pages: usize) -> Result<(), DeviceError> {
             if pages > 3 {
                 return Err(DeviceError::OutOfMemory { what: "the KV cache", bytes: 1 });

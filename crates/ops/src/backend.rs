@@ -1,5 +1,7 @@
 //! What a device does for the engine.
 
+use kapitsa_tensor::Weight;
+
 use crate::{Batch, Program, Tap};
 
 /// What a step computed.
@@ -26,7 +28,7 @@ impl Outputs {
 /// A fault of the device or of memory; never of the program.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// Memory for the KV cache or the arena cannot be had.
+    /// Memory for weights, the KV cache or the arena cannot be had.
     #[error("out of memory: {bytes} more bytes for {what} are needed; a smaller --context would fit")]
     OutOfMemory {
         /// What it was for.
@@ -49,6 +51,13 @@ pub enum DeviceError {
 /// For every row, the result is a function of that row's tokens and context alone: neither the number of rows in the
 /// batch, nor their order, nor threads change a bit.
 pub trait Backend: Send {
+    /// Makes the weights of `program` ready: a device copies or repacks them here, once for all programs of a model.
+    /// `copied` hears of each weight whose stored bytes will be read no more, or only a row at a time (embeddings).
+    ///
+    /// # Errors
+    /// If memory is short.
+    fn load(&mut self, program: &Program, copied: &mut dyn FnMut(&Weight)) -> Result<(), DeviceError>;
+
     /// Makes sure that KV group `group` has at least `pages` pages.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
 //! The backend that runs every op's scalar reference: slow, plain, and what fast kernels are tested against.
 
+use kapitsa_tensor::Weight;
+
 use crate::kv::{HostKv, KvLayout, Part};
 use crate::{Backend, Batch, DeviceError, ElementType, Outputs, Program, Tensor};
 
@@ -18,6 +20,10 @@ impl Reference {
 }
 
 impl Backend for Reference {
+    fn load(&mut self, _: &Program, _: &mut dyn FnMut(&Weight)) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
     fn reserve(&mut self, group: usize, pages: usize) -> Result<(), DeviceError> {
         self.kv.reserve(group, pages)
     }

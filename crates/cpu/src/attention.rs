@@ -7,20 +7,21 @@ use std::ops::Range;
 
 use kapitsa_ops::kv::{HostKv, PAGE_TOKENS, Part};
 use kapitsa_ops::{Attention, Batch, SPLIT_TOKENS};
-use rayon::prelude::*;
 
-use crate::lanes::{Isa, accumulate, products};
+use crate::isa::Isa;
+use crate::lanes::{accumulate, products};
+use crate::pool::Pool;
 use crate::shared::SharedOut;
 
 /// Rows of one sequence that share widened keys.
 const BLOCK_ROWS: usize = 16;
 
 /// `q` and `out`: `[rows, heads · head_dim]`.
-pub(crate) fn run(isa: Isa, op: &Attention, batch: &Batch, kv: &HostKv, q: &[f32], out: &mut [f32]) {
+pub(crate) fn run(isa: Isa, pool: &mut Pool, op: &Attention, batch: &Batch, kv: &HostKv, q: &[f32], out: &mut [f32]) {
     let blocks = blocks(batch);
     let out = SharedOut::new(out);
     let tasks = blocks.len() * op.kv_heads;
-    (0..tasks).into_par_iter().for_each_init(Scratch::default, |scratch, task| {
+    pool.each_with(tasks, Scratch::default, |scratch, task| {
         block(isa, op, batch, kv, q, blocks[task / op.kv_heads].clone(), task % op.kv_heads, scratch, &out);
     });
 }
@@ -64,7 +65,7 @@ fn block(
     rows: Range<usize>,
     kv_head: usize,
     scratch: &mut Scratch,
-    out: &SharedOut<'_>,
+    out: &SharedOut<'_, f32>,
 ) {
     let (dim, group) = (op.head_dim(), op.heads / op.kv_heads);
     let strip = group * dim; // the query heads of this KV head, side by side in a row
@@ -112,7 +113,7 @@ fn block(
         }
         let at = (rows.start + row) * op.q.width() + kv_head * strip;
         // SAFETY: blocks have disjoint rows, and tasks of a block disjoint KV heads, hence disjoint strips.
-        unsafe { out.write(at, &scratch.sums[row * strip..][..strip]) };
+        unsafe { out.part(at, strip) }.copy_from_slice(&scratch.sums[row * strip..][..strip]);
     }
 }
 

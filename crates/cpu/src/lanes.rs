@@ -3,38 +3,10 @@
 //! Products and sums are separate IEEE operations everywhere (no fused multiply-add), so every instruction set and every
 //! tile shape gives the same bits.
 
+use crate::isa::Isa;
+
 /// Lanes of a sum.
 const LANES: usize = 16;
-
-/// Instruction sets that the kernels are written for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Isa {
-    /// Whatever the build targets.
-    Portable,
-    /// 256-bit vectors.
-    #[cfg(target_arch = "x86_64")]
-    Avx2,
-    /// 512-bit vectors.
-    #[cfg(target_arch = "x86_64")]
-    Avx512,
-}
-
-impl Isa {
-    /// The sets that this machine has, best last.
-    pub(crate) fn present() -> Vec<Isa> {
-        let mut sets = vec![Isa::Portable];
-        #[cfg(target_arch = "x86_64")]
-        {
-            if is_x86_feature_detected!("avx2") {
-                sets.push(Isa::Avx2);
-            }
-            if is_x86_feature_detected!("avx512f") {
-                sets.push(Isa::Avx512);
-            }
-        }
-        sets
-    }
-}
 
 /// Every product of a row of `xs` with a row of `ws`, all of one length.
 pub(crate) fn products<const R: usize, const O: usize>(isa: Isa, xs: &[&[f32]; R], ws: &[&[f32]; O]) -> [[f32; O]; R] {

@@ -1,20 +1,26 @@
 //! Ops that treat each row alone: norms, rotation, activations, routing.
 
 use kapitsa_ops::RmsNorm;
-use rayon::prelude::*;
 
-use crate::lanes::{Isa, products};
+use crate::exp::exp;
+use crate::isa::Isa;
+use crate::lanes::products;
+use crate::pool::Pool;
+use crate::shared::SharedOut;
 
 /// Elements below which a parallel region costs more than it saves.
 const PARALLEL_ELEMENTS: usize = 16 * 1024;
 
 /// Calls `row(index, out)` for each row of `out`, in parallel if that is worth it.
-pub(crate) fn each(out: &mut [f32], width: usize, row: impl Fn(usize, &mut [f32]) + Sync) {
+pub(crate) fn each(pool: &mut Pool, out: &mut [f32], width: usize, row: impl Fn(usize, &mut [f32]) + Sync) {
     if out.len() < PARALLEL_ELEMENTS {
         out.chunks_exact_mut(width).enumerate().for_each(|(i, out)| row(i, out));
-    } else {
-        out.par_chunks_exact_mut(width).enumerate().for_each(|(i, out)| row(i, out));
+        return;
     }
+    let rows = out.len() / width;
+    let out = SharedOut::new(out);
+    // SAFETY: each row is computed by one task.
+    pool.each(rows, |i| row(i, unsafe { out.part(i * width, width) }));
 }
 
 /// One row of [`RmsNorm`].
@@ -30,8 +36,25 @@ pub(crate) fn rms_norm(isa: Isa, op: &RmsNorm, x: &[f32], out: &mut [f32]) {
 }
 
 /// One row of [`kapitsa_ops::SiluMul`].
-pub(crate) fn silu_mul(gate: &[f32], up: &[f32], out: &mut [f32]) {
-    for ((out, gate), up) in out.iter_mut().zip(gate).zip(up) {
-        *out = gate / (1.0 + (-gate).exp()) * up;
-    }
+pub(crate) fn silu_mul(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
+    isa.vectorised(
+        #[inline(always)]
+        || {
+            for ((out, gate), up) in out.iter_mut().zip(gate).zip(up) {
+                *out = gate / (1.0 + exp(-gate)) * up;
+            }
+        },
+    );
+}
+
+/// One row of [`kapitsa_ops::Add`].
+pub(crate) fn add(isa: Isa, a: &[f32], b: &[f32], out: &mut [f32]) {
+    isa.vectorised(
+        #[inline(always)]
+        || {
+            for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
+                *out = a + b;
+            }
+        },
+    );
 }

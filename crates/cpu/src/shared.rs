@@ -3,29 +3,39 @@
 use std::marker::PhantomData;
 
 /// Borrowed output whose elements are handed out to tasks.
-pub(crate) struct SharedOut<'a> {
-    start: *mut f32,
+pub(crate) struct SharedOut<'a, T> {
+    start: *mut T,
     len: usize,
-    borrow: PhantomData<&'a mut [f32]>,
+    borrow: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: the pointer comes from a `&mut [f32]` that lives for 'a; `write` demands that tasks write disjoint elements.
-unsafe impl Send for SharedOut<'_> {}
-// SAFETY: as above; there is no way to read through it.
-unsafe impl Sync for SharedOut<'_> {}
+// SAFETY: the pointer comes from a `&mut [T]` that lives for 'a; users promise that tasks take disjoint elements.
+unsafe impl<T: Send> Send for SharedOut<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for SharedOut<'_, T> {}
 
-impl<'a> SharedOut<'a> {
-    pub(crate) fn new(out: &'a mut [f32]) -> Self {
+impl<'a, T> SharedOut<'a, T> {
+    pub(crate) fn new(out: &'a mut [T]) -> Self {
         SharedOut { start: out.as_mut_ptr(), len: out.len(), borrow: PhantomData }
     }
 
-    /// Copies `values` to elements `at..`.
+    /// Elements `at .. at + len`.
     ///
     /// # Safety
-    /// No other task may write these elements during the borrow.
-    pub(crate) unsafe fn write(&self, at: usize, values: &[f32]) {
-        assert!(at <= self.len && values.len() <= self.len - at);
+    /// Nothing else may use these elements while the result lives.
+    #[allow(clippy::mut_from_ref)] // disjointness is the caller's promise
+    pub(crate) unsafe fn part(&self, at: usize, len: usize) -> &mut [T] {
+        assert!(at <= self.len && len <= self.len - at);
         // SAFETY: in bounds by the assertion; not aliased by the caller's promise and the exclusive borrow.
-        unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), self.start.add(at), values.len()) }
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(at), len) }
+    }
+
+    /// All elements.
+    ///
+    /// # Safety
+    /// Nobody writes while the result lives.
+    pub(crate) unsafe fn read(&self) -> &[T] {
+        // SAFETY: the borrow covers all elements; nobody writes by the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.start, self.len) }
     }
 }

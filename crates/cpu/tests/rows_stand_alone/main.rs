@@ -1,11 +1,12 @@
-//! A row's result is the same bits whatever shares its batch, whichever threads compute it, wherever its pages lie.
+//! A row's result is the same bits whatever shares its batch, whichever threads and
+//! instructions compute it, wherever its pages lie.
 
 #[path = "../common/mod.rs"]
 mod common;
 mod tiny;
 
 use common::shuffled_pages;
-use kapitsa_cpu::Cpu;
+use kapitsa_cpu::{Activations, Cpu, CpuOptions, Isa};
 use kapitsa_ops::kv::PageId;
 use kapitsa_ops::{Backend, Batch, SequenceContext};
 use kapitsa_tensor::DType;
@@ -13,12 +14,15 @@ use kapitsa_testkit::random::Rng;
 use proptest::prelude::*;
 use tiny::{POISON, Tiny};
 
-/// Logits of all rows of one run, as bits: NaN must equal NaN.
+/// Logits of all rows of one run, as bits; a NaN is a NaN whatever its sign and payload.
 fn run(model: &Tiny, backend: &mut Cpu, mut batch: Batch) -> Vec<Vec<u32>> {
     (0..batch.len()).for_each(|row| batch.want(row));
     let program = model.record(batch.len().next_power_of_two(), batch.len().next_power_of_two());
     let logits = backend.run(&program, &batch).unwrap().logits;
-    logits.chunks_exact(tiny::VOCAB).map(|row| row.iter().map(|v| v.to_bits()).collect()).collect()
+    logits
+        .chunks_exact(tiny::VOCAB)
+        .map(|row| row.iter().map(|v| if v.is_nan() { f32::NAN } else { *v }.to_bits()).collect())
+        .collect()
 }
 
 fn chain(cached: usize, pages: &[PageId], tokens: &[u32]) -> Batch {
@@ -28,9 +32,16 @@ fn chain(cached: usize, pages: &[PageId], tokens: &[u32]) -> Batch {
     batch
 }
 
-/// Logits of a sequence that is alone, fed one token at a time, on one thread.
+/// Any instruction set of this machine.
+fn options(rng: &mut Rng, threads: usize) -> CpuOptions {
+    let sets = Isa::present();
+    CpuOptions { threads, isa: Some(sets[rng.below(sets.len())]), activations: Activations::Int8 }
+}
+
+/// Logits of a sequence that is alone, fed one token at a time, on one thread, with the portable instruction set.
 fn alone(model: &Tiny, dtype: DType, tokens: &[u32]) -> Vec<Vec<u32>> {
-    let mut cpu = Cpu::new(model.layout(dtype), 1).unwrap();
+    let mut cpu =
+        Cpu::new(model.layout(dtype), &CpuOptions { isa: Some(Isa::Portable), ..CpuOptions::new(1) }).unwrap();
     let pages: Vec<PageId> = (0..tokens.len().div_ceil(64) as u32).map(PageId).collect();
     cpu.reserve(0, pages.len()).unwrap();
     (0..tokens.len()).flat_map(|i| run(model, &mut cpu, chain(i, &pages, &tokens[i..=i]))).collect()
@@ -54,7 +65,7 @@ proptest! {
             (0..count).map(|_| if s > 0 && rng.below(2) == 0 { POISON[rng.below(3)] } else { rng.below(47) as u32 }).collect()
         }).collect();
         let (total, pages) = shuffled_pages(&mut rng, &rows);
-        let mut cpu = Cpu::new(model.layout(dtype), threads).unwrap();
+        let mut cpu = Cpu::new(model.layout(dtype), &options(&mut rng, threads)).unwrap();
         cpu.reserve(0, total).unwrap();
 
         // Rows of all sequences interleaved at random in one batch.
@@ -84,7 +95,7 @@ proptest! {
         let model = Tiny::new(seed, if rng.below(2) == 0 { None } else { Some(1 + rng.below(40)) });
         let tokens: Vec<u32> = (0..context).map(|_| rng.below(47) as u32).collect();
         let (total, pages) = shuffled_pages(&mut rng, &[context + nodes]);
-        let mut cpu = Cpu::new(model.layout(DType::F16), 2).unwrap();
+        let mut cpu = Cpu::new(model.layout(DType::F16), &options(&mut rng, 2)).unwrap();
         cpu.reserve(0, total).unwrap();
         if context > 0 { run(&model, &mut cpu, chain(0, &pages[0], &tokens)); }
 
@@ -116,7 +127,7 @@ fn a_thousand_tokens_in_shuffled_pages_and_any_chunks() {
         let expected = alone(&model, DType::F16, &tokens);
         for threads in [1, 2, 3] {
             let (total, pages) = shuffled_pages(&mut rng, &[1000, 400]);
-            let mut cpu = Cpu::new(model.layout(DType::F16), threads).unwrap();
+            let mut cpu = Cpu::new(model.layout(DType::F16), &options(&mut rng, threads)).unwrap();
             cpu.reserve(0, total).unwrap();
             let mut at = 0;
             while at < tokens.len() {

@@ -35,14 +35,14 @@ impl Tiny {
         let kv_heads = 1 + rng.below(3);
         let heads = kv_heads * (1 + rng.below(3));
         let head_dim = 2 * (1 + rng.below(20));
-        let hidden = 32 * (1 + rng.below(3));
-        let inner = 32 * (1 + rng.below(3));
+        let hidden = [32, 64, 96, 256][rng.below(4)];
+        let inner = [32, 64, 96, 256][rng.below(4)];
         let plain = |rng: &mut Rng, rows, cols| {
-            let kind = if cols % 32 == 0 { rng.below(4) } else { rng.below(2) };
+            let kind = rng.below(100);
             rng.weight(kind, rows, cols)
         };
         let embed = poisoned_embedding(&mut rng, hidden);
-        let expert = |rng: &mut Rng, rows, cols| (0..5).map(|e| rng.weight(e, rows, cols)).collect::<Arc<[Weight]>>();
+        let expert = |rng: &mut Rng, rows, cols| (0..5).map(|_| plain(rng, rows, cols)).collect::<Arc<[Weight]>>();
         Tiny {
             embed,
             norm: Vector::new("norm", rng.values(hidden, 2.0)),

@@ -109,7 +109,7 @@ fn affine_groups(d: f32, dmin: f32, packed: &[u8; 12], codes: &[u8; 256], out: &
 /// Groups 0 to 3 have them in the low six bits of bytes `i` and `4 + i`. Groups 4 to 7 have their low nibbles in byte
 /// `4 + i` (scale low, minimum high) and their top two bits in the top bits of bytes `i - 4` and `i`.
 #[inline]
-fn scale_min(packed: &[u8; 12], i: usize) -> (u8, u8) {
+pub fn scale_min(packed: &[u8; 12], i: usize) -> (u8, u8) {
     if i < 4 {
         (packed[i] & 63, packed[i + 4] & 63)
     } else {

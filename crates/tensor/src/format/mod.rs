@@ -23,6 +23,7 @@ use layout::Plane;
 
 pub use fp8::{Fp8, Fp8Code, Fp8Scale};
 pub use gguf::GgufType;
+pub use k_quants::scale_min;
 pub use mlx::MlxAffine;
 
 /// How a weight matrix is stored.

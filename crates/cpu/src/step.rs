@@ -1,0 +1,175 @@
+//! One step: the ops of a program, one after the other.
+
+use kapitsa_ops::kv::{HostKv, PAGE_TOKENS, Part};
+use kapitsa_ops::{Batch, ExpertCombine, ExpertLinear, ExpertWeights, KvWrite, Op, Program, Route, Rule, Tensor};
+
+use crate::backend::PackedWeights;
+use crate::isa::Isa;
+use crate::linear::{self, Input, Job, Quantised};
+use crate::pool::Pool;
+use crate::{attention, rows};
+
+/// What a step uses.
+pub(crate) struct Step<'a> {
+    pub(crate) isa: Isa,
+    pub(crate) pool: &'a mut Pool,
+    pub(crate) memory: Memory<'a>,
+    pub(crate) kv: &'a mut HostKv,
+    pub(crate) packed: &'a PackedWeights,
+    pub(crate) quantised: &'a mut Quantised,
+}
+
+/// The tensors of a program.
+pub(crate) struct Memory<'a> {
+    pub(crate) program: &'a Program,
+    pub(crate) batch: &'a Batch,
+    pub(crate) arena: &'a mut [f32],
+}
+
+impl Memory<'_> {
+    /// The rows of a tensor.
+    pub(crate) fn read(&self, x: Tensor) -> &[f32] {
+        &self.arena[self.place(x)]
+    }
+
+    fn place(&self, x: Tensor) -> std::ops::Range<usize> {
+        self.program.place(x, self.batch.len(), self.batch.wanted().len())
+    }
+
+    /// The op's output and inputs. They are apart in the arena, since an output is placed while its op's inputs live.
+    fn operands<const N: usize>(&mut self, op: &dyn Rule, inputs: [Tensor; N]) -> (&mut [f32], [&[f32]; N]) {
+        let out = self.place(op.output().expect("an op with an output"));
+        let inputs = inputs.map(|x| self.place(x));
+        let (below, rest) = self.arena.split_at_mut(out.start);
+        let (output, above) = rest.split_at_mut(out.len());
+        let (below, above) = (&*below, &*above);
+        let inputs =
+            inputs.map(|x| if x.start < out.start { &below[x] } else { &above[x.start - out.end..x.end - out.end] });
+        (output, inputs)
+    }
+}
+
+impl Step<'_> {
+    pub(crate) fn run(&mut self, op: &Op) {
+        let Step { isa, pool, memory, kv, packed, quantised } = self;
+        let (isa, batch) = (*isa, memory.batch);
+        match op {
+            Op::Embed(op) => {
+                let (out, []) = memory.operands(op, []);
+                rows::each(pool, out, op.out.width(), |r, out| op.weight.dequantize(batch.token(r) as usize, out));
+            }
+            Op::Linear(op) => {
+                let (out, [x]) = memory.operands(op, [op.x]);
+                let rows = x.len() / op.x.width();
+                let job = Job {
+                    weight: &op.weight,
+                    packed: packed.get(&op.weight),
+                    bias: op.bias.as_ref().map(|b| b.values()),
+                    rows: (0..rows).collect(),
+                    out_at: (0..rows).map(|r| r * op.out.width()).collect(),
+                };
+                let input = Input { of: op.x, x, cols: op.weight.cols() };
+                linear::run(isa, pool, quantised, &input, &[job], out);
+            }
+            Op::RmsNorm(op) => {
+                let (out, [x]) = memory.operands(op, [op.x]);
+                rows::each(pool, out, op.out.width(), |r, out| rows::rms_norm(isa, op, row(x, op.x, r), out));
+            }
+            Op::RotaryAngles(op) => {
+                let (out, []) = memory.operands(op, []);
+                rows::each(pool, out, op.out.width(), |r, out| op.at(batch.position(r), out));
+            }
+            Op::Rotary(op) => {
+                let (out, [x, angles]) = memory.operands(op, [op.x, op.angles]);
+                rows::each(pool, out, op.out.width(), |r, out| {
+                    let heads = row(x, op.x, r).chunks_exact(op.head_dim).zip(out.chunks_exact_mut(op.head_dim));
+                    heads.for_each(|(x, out)| op.turn(x, row(angles, op.angles, r), out));
+                });
+            }
+            Op::KvWrite(op) => kv_write(memory, kv, op),
+            Op::Attention(op) => {
+                let (out, [q]) = memory.operands(op, [op.q]);
+                attention::run(isa, pool, op, batch, kv, q, out);
+            }
+            Op::SiluMul(op) => {
+                let (out, [gate, up]) = memory.operands(op, [op.gate, op.up]);
+                rows::each(pool, out, op.out.width(), |r, out| {
+                    rows::silu_mul(isa, row(gate, op.gate, r), row(up, op.up, r), out);
+                });
+            }
+            Op::Add(op) => {
+                let (out, [a, b]) = memory.operands(op, [op.a, op.b]);
+                rows::each(pool, out, op.out.width(), |r, out| rows::add(isa, row(a, op.a, r), row(b, op.b, r), out));
+            }
+            Op::GatherRows(op) => {
+                let (out, [x]) = memory.operands(op, [op.x]);
+                rows::each(pool, out, op.out.width(), |r, out| out.copy_from_slice(row(x, op.x, batch.wanted()[r])));
+            }
+            Op::Route(op) => {
+                let (out, [logits]) = memory.operands(op, [op.logits]);
+                rows::each(pool, out, op.out.width(), |r, out| {
+                    Route::choose(row(logits, op.logits, r), bytemuck::cast_slice_mut(out));
+                });
+            }
+            Op::ExpertWeights(op) => {
+                let (out, [logits, ids]) = memory.operands(op, [op.logits, op.ids]);
+                rows::each(pool, out, op.out.width(), |r, out| {
+                    let ids = bytemuck::cast_slice(row(ids, op.ids, r));
+                    ExpertWeights::softmax(row(logits, op.logits, r), ids, op.normalize, out);
+                });
+            }
+            Op::ExpertLinear(op) => {
+                let (out, [x, ids]) = memory.operands(op, [op.x, op.ids]);
+                let jobs = expert_jobs(op, packed, bytemuck::cast_slice(ids));
+                let input = Input { of: op.x, x, cols: op.input_width() };
+                linear::run(isa, pool, quantised, &input, &jobs, out);
+            }
+            Op::ExpertCombine(op) => {
+                let (out, [x, weights]) = memory.operands(op, [op.x, op.weights]);
+                rows::each(pool, out, op.out.width(), |r, out| {
+                    ExpertCombine::combine(row(x, op.x, r), row(weights, op.weights, r), out);
+                });
+            }
+        }
+    }
+}
+
+fn kv_write(memory: &Memory<'_>, kv: &mut HostKv, op: &KvWrite) {
+    let (group, _) = kv.layout().layers[op.layer];
+    let batch = memory.batch;
+    for (part, x) in [(Part::Key, op.keys), (Part::Value, op.values)] {
+        for (r, data) in memory.read(x).chunks_exact(x.width()).enumerate() {
+            let (pages, slot) = (&batch.context(r).pages[group], batch.slot(r));
+            debug_assert!(slot / PAGE_TOKENS < pages.len());
+            for (head, values) in data.chunks_exact(op.head_dim).enumerate() {
+                kv.write(op.layer, pages, slot, part, head, values);
+            }
+        }
+    }
+}
+
+/// Row `r` of the data of `x`.
+fn row(data: &[f32], x: Tensor, r: usize) -> &[f32] {
+    &data[r * x.width()..][..x.width()]
+}
+
+/// One job for each expert that some row chose, in ascending order.
+fn expert_jobs<'a>(op: &'a ExpertLinear, packed: &'a PackedWeights, ids: &[u32]) -> Vec<Job<'a>> {
+    let k = op.ids.width();
+    let out_width = op.out.width() / k;
+    // A row of `x` is one input for all its experts, or one for each.
+    let choices = if op.x.width() == op.input_width() { k } else { 1 };
+    let mut chosen: Vec<(u32, usize)> = ids.iter().enumerate().map(|(at, &id)| (id, at)).collect();
+    chosen.sort_unstable();
+    let jobs = chosen.chunk_by(|a, b| a.0 == b.0).map(|chosen| {
+        let weight = &op.experts[chosen[0].0 as usize];
+        Job {
+            weight,
+            packed: packed.get(weight),
+            bias: None,
+            rows: chosen.iter().map(|&(_, at)| at / choices).collect(),
+            out_at: chosen.iter().map(|&(_, at)| at * out_width).collect(),
+        }
+    });
+    jobs.collect()
+}

@@ -1,10 +1,10 @@
 //! What is done with a model, if it opens at all.
 
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use kapitsa::{DType, Engine, Error, OpenOptions};
+use kapitsa::{Engine, Error, OpenOptions};
+use kapitsa_engine::{Event, Request};
 
 use crate::parts;
 
@@ -35,9 +35,9 @@ pub(crate) fn write(path: &Path, data: &[u8]) {
 }
 
 fn run(path: &Path) -> bool {
-    let options = OpenOptions { threads: Some(1), kv: DType::F16, context: None };
+    let options = OpenOptions { threads: Some(1), ..OpenOptions::default() };
     match kapitsa::open_engine(path, &options) {
-        Ok(mut engine) => use_model(&mut engine),
+        Ok(engine) => use_model(&engine),
         Err(error) => {
             check_message(&error);
             false
@@ -45,7 +45,7 @@ fn run(path: &Path) -> bool {
     }
 }
 
-fn use_model(engine: &mut Engine) -> bool {
+fn use_model(engine: &Engine) -> bool {
     let last = u32::try_from(engine.model().vocab - 1).expect("a vocabulary that ids can name");
     let mut tokens = vec![0, last, last / 2];
     tokens.truncate(engine.context());
@@ -57,14 +57,23 @@ fn use_model(engine: &mut Engine) -> bool {
             return false;
         }
     }
-    let request = kapitsa_engine::Request {
+    let request = Request {
         prompt: tokens,
         sampling: Default::default(),
         stop_tokens: vec![last],
         max_tokens: Some(2),
+        logprobs: Some(1),
     };
-    if let Err(error) = engine.generate(&request, &mut |_| ControlFlow::Continue(())) {
-        check_message(&Error::from(error));
+    match engine.submit(request) {
+        Ok(mut generation) => {
+            while let Some(event) = generation.recv() {
+                if let Event::Failed(error) = event {
+                    assert!(engine.is_alive());
+                    check_message(&Error::from(error));
+                }
+            }
+        }
+        Err(error) => check_message(&Error::from(error)),
     }
     true
 }

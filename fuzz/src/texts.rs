@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use kapitsa::{DType, Llm, LocalTime, Message, OpenOptions, Specials, Tokenizer};
+use kapitsa::{Llm, LocalTime, Message, OpenOptions, Specials, Tokenizer};
 use kapitsa_text::Detokenizer;
 use serde_json::json;
 
@@ -81,7 +81,7 @@ pub fn template(data: &[u8]) -> bool {
     let Ok(messages) = serde_json::from_slice::<Vec<Message>>(messages) else { return false };
     let path = model_folder();
     write(&path.join("chat_template.jinja"), template);
-    let options = OpenOptions { threads: Some(1), kv: DType::F16, context: None };
+    let options = OpenOptions { threads: Some(1), ..OpenOptions::default() };
     let llm = match Llm::open(path, &options) {
         Ok(llm) => llm,
         Err(error) => {

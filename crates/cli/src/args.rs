@@ -86,7 +86,8 @@ pub(crate) struct LogitsArgs {
 /// How the model runs.
 #[derive(clap::Args)]
 pub(crate) struct DeviceArgs {
-    /// Tokens that prompt and answer may have together [default: what the model was trained for].
+    /// Tokens that prompt and answer may have together [default: what the model was trained for, or
+    /// less if memory is short].
     #[arg(long, value_name = "N")]
     context: Option<usize>,
     /// Element type of the KV cache [default: f16].
@@ -115,7 +116,9 @@ impl DeviceArgs {
             Some(Kv::F32) => DType::F32,
             None => OpenOptions::default().kv,
         };
-        let options = OpenOptions { threads: self.threads.map(usize::from), kv, context: self.context };
+        let threads = self.threads.map(usize::from);
+        // The command replies to one prompt at a time.
+        let options = OpenOptions { threads, kv, context: self.context, slots: 1, ..OpenOptions::default() };
         if self.exact { options.exact() } else { options }
     }
 }

@@ -13,7 +13,7 @@ pub(crate) fn run(args: LogitsArgs) -> Result<(), Failure> {
     let tokens = tokens(&args.tokens)?;
     let path = progress::resolve(Some(&args.model))?;
     let spinner = progress::spinner("computing");
-    let mut engine = kapitsa::open_engine(&path, &args.device.options())?;
+    let engine = kapitsa::open_engine(&path, &args.device.options())?;
     let vocab = engine.model().vocab;
     let logits = engine.logits(&tokens, &[]).map_err(kapitsa::Error::from)?.logits;
     spinner.finish_and_clear();

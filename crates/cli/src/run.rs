@@ -19,7 +19,7 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     let path = progress::resolve(args.model.as_deref())?;
     let started = Instant::now();
     let spinner = progress::spinner("loading the model");
-    let mut llm = Llm::open(&path, &args.device.options())?;
+    let llm = Llm::open(&path, &args.device.options())?;
     spinner.finish_and_clear();
     let loaded = started.elapsed();
 
@@ -28,6 +28,7 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
         sampling: sampling(&args.sampling, llm.default_sampling()),
         stops: vec![],
         max_tokens: args.max_tokens,
+        logprobs: None,
     };
     let mut listener = Listener::new(request.prompt.len(), args.json);
     let graceful = interrupt::Graceful::new();
@@ -127,7 +128,7 @@ impl Listener {
                     self.last_token = self.read_at;
                 }
             }
-            Event::Token(_) => self.last_token = Instant::now(),
+            Event::Token { .. } => self.last_token = Instant::now(),
             Event::Text(text) if self.collect => self.text.push_str(text),
             Event::Text(text) => {
                 if let Err(failure) = print(text) {

@@ -1,226 +1,157 @@
-//! Generates replies, one at a time.
+//! The handle of the engine.
 
-use std::ops::ControlFlow;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, MutexGuard, mpsc};
+use std::thread::JoinHandle;
 
-use kapitsa_models::{Model, ModelInfo};
-use kapitsa_ops::kv::KvLayout;
-use kapitsa_ops::{Backend, Batch, DeviceError, Outputs, Tap};
+use kapitsa_models::ModelInfo;
+use kapitsa_ops::{DeviceError, Outputs, Tap};
 
-use crate::pages::{PagePool, Sequence};
+use crate::generation::Generation;
+use crate::logprobs::MAX_TOP_LOGPROBS;
+use crate::pages::pages_for;
+use crate::reply::{Reply, WAITING_EVENTS};
+use crate::request::{EngineError, Event, Finish, FinishReason, Request};
 use crate::runner::Runner;
-use crate::sample::{History, OptionsError, SampleError, Sampler, SamplingOptions, Scratch};
+use crate::scheduler::Scheduler;
+use crate::shared::{LogitsJob, Shared, State};
+use crate::steps;
 
-/// Prompt rows of one forward pass: enough to pay for dequantising each weight once, few enough to stop in between.
-const CHUNK_ROWS: usize = 128;
-/// Rows of one forward pass when the logits of all are wanted: a vocabulary of 150K makes 40 MB of them.
-const WANTED_ROWS: usize = 64;
+/// How much an engine takes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Tokens that a sequence can hold.
+    pub context: usize,
+    /// Replies under way at a time; at least one.
+    pub slots: usize,
+    /// Requests that wait for a slot beside these.
+    pub queue: usize,
+    /// Tokens in the KV cache, of all sequences together; one whole context is always allowed.
+    pub kv_tokens: usize,
+}
 
-/// A model ready to reply.
+/// A model ready to reply to many at once. Dropping it ends all replies.
 pub struct Engine {
-    runner: Runner,
-    pool: PagePool,
-    context: usize,
-}
-
-/// What to generate.
-#[derive(Clone, Debug)]
-pub struct Request {
-    /// Tokens of the prompt; not empty.
-    pub prompt: Vec<u32>,
-    /// How tokens are chosen.
-    pub sampling: SamplingOptions,
-    /// Tokens that end the reply; they are not part of it.
-    pub stop_tokens: Vec<u32>,
-    /// Longest reply; the context limit applies as well.
-    pub max_tokens: Option<usize>,
-}
-
-/// What happens while a reply is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// So many tokens of the prompt are read.
-    Prefill(usize),
-    /// The next token of the reply.
-    Token(u32),
-}
-
-/// Why a reply ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FinishReason {
-    /// The model wrote a stop token.
-    Stop,
-    /// `max_tokens` or the context is used up.
-    Length,
-    /// The listener asked for no more.
-    Cancelled,
-}
-
-/// How a reply ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Finish {
-    /// Why.
-    pub reason: FinishReason,
-    /// Tokens of the reply, without the stop token.
-    pub reply_tokens: usize,
-}
-
-/// Why no reply can be made.
-#[derive(Debug, thiserror::Error)]
-pub enum EngineError {
-    /// Nothing to continue.
-    #[error("the prompt is empty; at least one token is needed")]
-    EmptyPrompt,
-    /// A token that the model does not have.
-    #[error("token {token} is outside the vocabulary of {vocab}")]
-    UnknownToken {
-        /// The token.
-        token: u32,
-        /// Number of token ids.
-        vocab: usize,
-    },
-    /// The prompt leaves no room.
-    #[error("the prompt has {tokens} tokens, the context {context}; shorten the prompt or raise --context")]
-    PromptTooLong {
-        /// Tokens of the prompt.
-        tokens: usize,
-        /// Tokens that the context holds.
-        context: usize,
-    },
-    /// A sampling option is out of range.
-    #[error(transparent)]
-    Options(#[from] OptionsError),
-    /// The logits allow no token.
-    #[error(transparent)]
-    Sample(#[from] SampleError),
-    /// The device failed.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
+    shared: Arc<Shared>,
+    model: ModelInfo,
+    limits: Limits,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Engine {
-    /// An engine whose sequences hold at most `context` tokens. `layout` is the backend's.
-    pub fn new(model: Box<dyn Model>, backend: Box<dyn Backend>, layout: &KvLayout, context: usize) -> Self {
-        Engine { runner: Runner::new(model, backend), pool: PagePool::new(layout), context }
+    /// Starts the thread that owns `runner`.
+    ///
+    /// # Errors
+    /// If the system gives no thread.
+    pub fn start(runner: Runner, limits: Limits) -> Result<Self, EngineError> {
+        let limits = Limits { slots: limits.slots.max(1), ..limits };
+        let pages = pages_for(limits.kv_tokens.max(limits.context)).min(u32::MAX as usize);
+        let shared = Arc::new(Shared::new(Scheduler::new(limits.slots, limits.queue, pages)));
+        let model = runner.model().clone();
+        let theirs = shared.clone();
+        let thread = std::thread::Builder::new()
+            .name("kapitsa-engine".into())
+            .spawn(move || steps::serve(&theirs, runner))
+            .map_err(|error| DeviceError::Threads { threads: 1, reason: error.to_string() })?;
+        Ok(Engine { shared, model, limits, thread: Some(thread) })
     }
 
     /// Sizes of the model.
     pub fn model(&self) -> &ModelInfo {
-        self.runner.model().info()
+        &self.model
     }
 
     /// Tokens that a sequence can hold.
     pub fn context(&self) -> usize {
-        self.context
+        self.limits.context
     }
 
-    /// Replies to a prompt. `listen` hears of every step and may end the reply.
+    /// How much it takes on.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Whether it still replies. It does not after a crash of its thread.
+    pub fn is_alive(&self) -> bool {
+        !self.shared.lock().is_stopped
+    }
+
+    /// Queues a request. Never waits for the device.
     ///
     /// # Errors
-    /// If the request cannot be served or the device fails; the sequence's memory is free afterwards in any case.
-    pub fn generate(
-        &mut self,
-        request: &Request,
-        listen: &mut dyn FnMut(Step) -> ControlFlow<()>,
-    ) -> Result<Finish, EngineError> {
+    /// If the request cannot be served as it is, if too many are waiting, or if the engine has stopped.
+    pub fn submit(&self, request: Request) -> Result<Generation, EngineError> {
+        let Limits { context, .. } = self.limits;
         self.check(&request.prompt)?;
-        let (tokens, context) = (request.prompt.len(), self.context);
+        let tokens = request.prompt.len();
         if tokens >= context {
             return Err(EngineError::PromptTooLong { tokens, context });
         }
-        let sampler = Sampler::new(request.sampling.clone(), self.model().vocab)?;
-        let mut sequence = self.pool.sequence();
-        let finish = self.reply(request, &sampler, &mut sequence, listen);
-        self.pool.release(sequence);
-        finish
+        if let Some(found) = request.logprobs.filter(|&count| count > MAX_TOP_LOGPROBS) {
+            return Err(EngineError::TooManyLogprobs { found });
+        }
+        let is_over = request.max_tokens == Some(0);
+        let (sender, events) = tokio::sync::mpsc::channel(WAITING_EVENTS);
+        let is_lagging = Arc::new(AtomicBool::new(false));
+        let reply = Reply::new(request, self.model.vocab, context, sender, is_lagging.clone())?;
+        let mut id = None;
+        if is_over {
+            reply.send([Event::Finished(Finish { reason: FinishReason::Length, reply_tokens: 0 })]);
+        } else {
+            let mut state = self.running()?;
+            let new = state
+                .scheduler
+                .submit(tokens)
+                .map_err(|full| EngineError::Busy { running: full.running, queued: full.queued })?;
+            state.arrived.push((new, reply));
+            id = Some(new);
+            drop(state);
+            self.shared.wake();
+        }
+        Ok(Generation::new(id, events, is_lagging, self.shared.clone()))
     }
 
-    /// Logits `[tokens, vocab]` of a new sequence, and the tensors at `taps` (`[tokens, width]`).
+    /// Logits `[tokens, vocab]` of a new sequence, and the tensors at `taps` (`[tokens, width]`). Computed at once, between
+    /// two steps: for tests and tools.
     ///
     /// # Errors
-    /// If the tokens do not fit or the device fails.
-    pub fn logits(&mut self, tokens: &[u32], taps: &[Tap]) -> Result<Outputs, EngineError> {
+    /// If the tokens do not fit, the device fails or the engine has stopped.
+    pub fn logits(&self, tokens: &[u32], taps: &[Tap]) -> Result<Outputs, EngineError> {
         self.check(tokens)?;
-        if tokens.len() > self.context {
-            return Err(EngineError::PromptTooLong { tokens: tokens.len(), context: self.context });
+        let Limits { context, .. } = self.limits;
+        if tokens.len() > context {
+            return Err(EngineError::PromptTooLong { tokens: tokens.len(), context });
         }
-        let mut sequence = self.pool.sequence();
-        let mut all = Outputs::default();
-        let result = tokens.chunks(WANTED_ROWS).try_for_each(|chunk| {
-            all.extend(self.forward(&mut sequence, chunk, 0, taps)?);
-            Ok(())
-        });
-        self.pool.release(sequence);
-        result.map(|()| all)
+        let (answer, outputs) = mpsc::channel();
+        let job = LogitsJob { tokens: tokens.to_vec(), taps: taps.to_vec(), answer };
+        self.running()?.jobs.push_back(job);
+        self.shared.wake();
+        // A thread that stops lets go of the jobs it has not done.
+        outputs.recv().unwrap_or(Err(EngineError::Stopped))
+    }
+
+    fn running(&self) -> Result<MutexGuard<'_, State>, EngineError> {
+        let state = self.shared.lock();
+        if state.is_stopped { Err(EngineError::Stopped) } else { Ok(state) }
     }
 
     fn check(&self, tokens: &[u32]) -> Result<(), EngineError> {
-        let vocab = self.model().vocab;
+        let vocab = self.model.vocab;
         match tokens.iter().find(|&&token| token as usize >= vocab) {
             Some(&token) => Err(EngineError::UnknownToken { token, vocab }),
             None if tokens.is_empty() => Err(EngineError::EmptyPrompt),
             None => Ok(()),
         }
     }
+}
 
-    fn reply(
-        &mut self,
-        request: &Request,
-        sampler: &Sampler,
-        sequence: &mut Sequence,
-        listen: &mut dyn FnMut(Step) -> ControlFlow<()>,
-    ) -> Result<Finish, EngineError> {
-        let prompt = &request.prompt;
-        let limit = request.max_tokens.unwrap_or(usize::MAX).min(self.context - prompt.len());
-        let mut history = History::new();
-        history.extend_prompt(prompt);
-        let mut scratch = Scratch::default();
-        let mut reply_tokens = 0;
-        let finish = |reason, reply_tokens| Ok(Finish { reason, reply_tokens });
-        if limit == 0 {
-            return finish(FinishReason::Length, 0);
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.shared.lock().is_stopped = true;
+        self.shared.wake();
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been reported where it happened.
+            let _ = thread.join();
         }
-
-        let mut logits = vec![];
-        for chunk in prompt.chunks(CHUNK_ROWS) {
-            let is_last = sequence.cached() + chunk.len() == prompt.len();
-            logits = self.forward(sequence, chunk, chunk.len() - is_last as usize, &[])?.logits;
-            if listen(Step::Prefill(sequence.cached())).is_break() {
-                return finish(FinishReason::Cancelled, 0);
-            }
-        }
-        loop {
-            let index = (prompt.len() + reply_tokens) as u64;
-            let token = sampler.sample(&logits, &history, index, &mut scratch)?.token;
-            if request.stop_tokens.contains(&token) {
-                return finish(FinishReason::Stop, reply_tokens);
-            }
-            reply_tokens += 1;
-            if listen(Step::Token(token)).is_break() {
-                return finish(FinishReason::Cancelled, reply_tokens);
-            }
-            if reply_tokens == limit {
-                return finish(FinishReason::Length, reply_tokens);
-            }
-            history.extend_reply(&[token]);
-            logits = self.forward(sequence, &[token], 0, &[])?.logits;
-        }
-    }
-
-    /// Feeds `tokens` to `sequence` and commits them; logits of the rows from `first_wanted` on.
-    fn forward(
-        &mut self,
-        sequence: &mut Sequence,
-        tokens: &[u32],
-        first_wanted: usize,
-        taps: &[Tap],
-    ) -> Result<Outputs, DeviceError> {
-        self.pool.grow(self.runner.backend(), sequence, tokens.len())?;
-        let mut batch = Batch::new();
-        let index = batch.add_sequence(sequence.context());
-        tokens.iter().fold(None, |parent, &token| Some(batch.add_row(index, token, parent)));
-        (first_wanted..tokens.len()).for_each(|row| batch.want(row));
-        let outputs = self.runner.run(&batch, taps)?;
-        sequence.commit(tokens.len());
-        Ok(outputs)
     }
 }

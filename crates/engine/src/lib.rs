@@ -1,16 +1,27 @@
-//! The loop: batch, forward, sample. Token ids in, token ids out.
+//! The engine: one thread owns the device and runs steps over all live sequences. Token ids in, token ids out.
 //!
-//! [`Runner`] pairs a model with a backend and runs batches of any shape; [`pages`] hands out KV memory; [`sample`] turns
-//! logits into tokens; [`Engine`] joins them to generate a reply.
+//! A step is one forward pass: a row for every reply under way and a chunk of at most one prompt. The scheduler decides
+//! who takes part, in plain data; the loop in `steps` carries it out: batch, forward, sample, events. [`Engine`] is the
+//! handle, [`Generation`] one reply. What a reply says depends on its request alone: not on what else runs, nor on whether
+//! it had to give up its memory in between.
 //!
 //! Invariant: no text here.
 #![forbid(unsafe_code)]
 
 mod engine;
-pub mod pages;
+mod generation;
+mod logprobs;
+mod pages;
+mod reply;
+mod request;
 mod runner;
 pub mod sample;
+mod scheduler;
+mod shared;
+mod steps;
 
-pub use engine::{Engine, EngineError, Finish, FinishReason, Request, Step};
-pub use pages::Sequence;
+pub use engine::{Engine, Limits};
+pub use generation::Generation;
+pub use logprobs::{MAX_TOP_LOGPROBS, TokenLogprob, TokenLogprobs};
+pub use request::{EngineError, Event, Finish, FinishReason, Request};
 pub use runner::Runner;

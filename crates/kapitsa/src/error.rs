@@ -52,4 +52,18 @@ pub enum Error {
         /// What the model has.
         trained: usize,
     },
+    /// A context that memory does not hold.
+    #[error(
+        "a context of {context} tokens needs {} bytes ({token_bytes} a token), the memory left holds {fits} tokens; \
+         ask for --context {fits} or less, or end other programs",
+        context.saturating_mul(*token_bytes)
+    )]
+    Memory {
+        /// What was asked for.
+        context: usize,
+        /// Bytes of the KV cache for each token.
+        token_bytes: usize,
+        /// Tokens that would fit.
+        fits: usize,
+    },
 }

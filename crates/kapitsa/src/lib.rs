@@ -7,15 +7,16 @@
 pub mod catalog;
 mod error;
 mod llm;
+mod memory;
 mod open;
 mod resolve;
 mod text;
 
 pub use error::Error;
-pub use kapitsa_engine::Engine;
 pub use kapitsa_engine::sample::SamplingOptions;
+pub use kapitsa_engine::{Engine, MAX_TOP_LOGPROBS, TokenLogprob, TokenLogprobs};
 pub use kapitsa_tensor::DType;
 pub use kapitsa_text::{LocalTime, Message, Specials, Tokenizer};
-pub use llm::{Event, FinishReason, Llm, Reply, ReplyRequest, open_tokenizer};
+pub use llm::{Event, FinishReason, Listen, Llm, Reply, ReplyRequest, open_tokenizer};
 pub use open::{OpenOptions, open_engine};
 pub use resolve::{Located, locate_model};

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use kapitsa_engine::sample::SamplingOptions;
-use kapitsa_engine::{Engine, Request, Step};
+use kapitsa_engine::{Engine, EngineError, Event as Step, Request, TokenLogprobs};
 use kapitsa_models::ModelInfo;
 use kapitsa_text::{Detokenizer, LocalTime, Message, StopMatcher, Tokenizer};
 use kapitsa_weights::Checkpoint;
@@ -12,7 +12,7 @@ use kapitsa_weights::Checkpoint;
 use crate::text::Text;
 use crate::{Error, OpenOptions, open};
 
-/// An open model with its tokenizer and chat template.
+/// An open model with its tokenizer and chat template. Several threads can have it reply at the same time.
 pub struct Llm {
     engine: Engine,
     text: Text,
@@ -29,18 +29,29 @@ pub struct ReplyRequest {
     pub stops: Vec<String>,
     /// Longest reply in tokens.
     pub max_tokens: Option<usize>,
+    /// Asks for the log-probability of every token and of so many alternatives, at most
+    /// [`MAX_TOP_LOGPROBS`](crate::MAX_TOP_LOGPROBS).
+    pub logprobs: Option<usize>,
 }
 
 /// What happens while a reply is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event<'a> {
     /// So many tokens of the prompt are read.
     Prefill(usize),
     /// A token was chosen.
-    Token(u32),
+    Token {
+        /// The token.
+        id: u32,
+        /// If they were asked for.
+        logprobs: Option<&'a TokenLogprobs>,
+    },
     /// More of the reply's text: whole characters, nothing of a stop text.
     Text(&'a str),
 }
+
+/// Hears of every event of a reply, and may end it.
+pub type Listen<'a> = dyn FnMut(Event<'_>) -> ControlFlow<()> + 'a;
 
 /// How a reply ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +95,13 @@ impl Llm {
     /// If the files are not a model that this build can run, or have no tokenizer.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Self, Error> {
         let checkpoint = Checkpoint::open(path)?;
-        Ok(Llm { text: Text::load(&checkpoint)?, engine: open::engine(&checkpoint, options)? })
+        // A tokenizer takes as long as the weights: both at once.
+        std::thread::scope(|scope| {
+            let text = scope.spawn(|| Text::load(&checkpoint));
+            let engine = open::engine(&checkpoint, options);
+            let text = text.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            Ok(Llm { text: text?, engine: engine? })
+        })
     }
 
     /// Sizes of the model.
@@ -129,36 +146,45 @@ impl Llm {
         Ok(self.text.tokenizer.encode_prompt(&kapitsa_text::Prompt { text: text.into(), plain: everything })?)
     }
 
-    /// Replies to a prompt. `listen` hears of every event and may end the reply.
+    /// Replies to a prompt. `listen` hears of every event and may end the reply; while it works, the engine may get some
+    /// tokens ahead of it, but not far.
     ///
     /// # Errors
     /// If the request cannot be served or the device fails.
-    pub fn reply(
-        &mut self,
-        request: &ReplyRequest,
-        listen: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
-    ) -> Result<Reply, Error> {
+    pub fn reply(&self, request: &ReplyRequest, listen: &mut Listen<'_>) -> Result<Reply, Error> {
         let mut stops = StopMatcher::new(&request.stops)?;
         let mut detokenizer = Detokenizer::new(&self.text.tokenizer);
-        let mut stop_text = None;
-        let engine_request = Request {
+        let mut generation = self.engine.submit(Request {
             prompt: request.prompt.clone(),
             sampling: request.sampling.clone(),
             stop_tokens: self.text.tokenizer.eos_ids().to_vec(),
             max_tokens: request.max_tokens,
-        };
-        let finish = self.engine.generate(&engine_request, &mut |step| match step {
-            Step::Prefill(read) => listen(Event::Prefill(read)),
-            Step::Token(token) => {
-                listen(Event::Token(token))?;
-                let step = stops.push(&detokenizer.push(token));
-                stop_text = step.stop;
-                if !step.text.is_empty() {
-                    listen(Event::Text(&step.text))?;
-                }
-                if stop_text.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            }
+            logprobs: request.logprobs,
         })?;
+        let mut reply_tokens = 0;
+        let mut stop_text = None;
+        let mut token = |id, logprobs: Option<&TokenLogprobs>, listen: &mut Listen<'_>| -> ControlFlow<()> {
+            reply_tokens += 1;
+            listen(Event::Token { id, logprobs })?;
+            let step = stops.push(&detokenizer.push(id));
+            stop_text = step.stop;
+            if !step.text.is_empty() {
+                listen(Event::Text(&step.text))?;
+            }
+            if stop_text.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let end = loop {
+            let heard = match generation.recv().unwrap_or(Step::Failed(EngineError::Stopped)) {
+                Step::Prefill { read } => listen(Event::Prefill(read)),
+                Step::Token { id, logprobs } => token(id, logprobs.as_ref(), listen),
+                Step::Finished(finish) => break Some(finish.reason),
+                Step::Failed(error) => return Err(error.into()),
+            };
+            if heard.is_break() {
+                break None;
+            }
+        };
+        generation.cancel();
         if stop_text.is_none() {
             let step = stops.push(&detokenizer.finish());
             stop_text = step.stop;
@@ -168,13 +194,13 @@ impl Llm {
                 let _ = listen(Event::Text(&rest));
             }
         }
-        let reason = match (stop_text, finish.reason) {
+        let reason = match (stop_text, end) {
             (Some(index), _) => FinishReason::StopText(index),
-            (None, kapitsa_engine::FinishReason::Stop) => FinishReason::EndOfTurn,
-            (None, kapitsa_engine::FinishReason::Length) => FinishReason::Length,
-            (None, kapitsa_engine::FinishReason::Cancelled) => FinishReason::Cancelled,
+            (None, Some(kapitsa_engine::FinishReason::Stop)) => FinishReason::EndOfTurn,
+            (None, Some(kapitsa_engine::FinishReason::Length)) => FinishReason::Length,
+            (None, None) => FinishReason::Cancelled,
         };
-        Ok(Reply { reason, prompt_tokens: request.prompt.len(), reply_tokens: finish.reply_tokens })
+        Ok(Reply { reason, prompt_tokens: request.prompt.len(), reply_tokens })
     }
 }
 

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use kapitsa_cpu::Cpu;
-use kapitsa_engine::Engine;
+use kapitsa_engine::{Engine, Limits, Runner};
 use kapitsa_ops::kv::KvLayout;
-use kapitsa_tensor::DType;
+use kapitsa_tensor::{DType, Weight};
 use kapitsa_weights::Checkpoint;
 
-use crate::Error;
+use crate::{Error, memory};
 
 /// How to run a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,13 +17,17 @@ pub struct OpenOptions {
     pub threads: Option<usize>,
     /// Element type of the KV cache.
     pub kv: DType,
-    /// Tokens that a conversation can hold; what the model was trained for if `None`.
+    /// Tokens that a conversation can hold. If `None`, what the model was trained for, or less if memory is short.
     pub context: Option<usize>,
+    /// Replies under way at a time.
+    pub slots: usize,
+    /// Requests that wait beside these before more are refused.
+    pub queue: usize,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        OpenOptions { threads: None, kv: DType::F16, context: None }
+        OpenOptions { threads: None, kv: DType::F16, context: None, slots: 4, queue: 64 }
     }
 }
 
@@ -34,23 +38,50 @@ impl OpenOptions {
     }
 }
 
-/// Loads a checkpoint's model and makes an engine for it.
+/// Loads a checkpoint's model and starts an engine for it.
 pub(crate) fn engine(checkpoint: &Checkpoint, options: &OpenOptions) -> Result<Engine, Error> {
     let model = kapitsa_models::load(checkpoint)?;
-    let info = model.info();
-    let context = match options.context {
-        Some(0) => return Err(Error::Context { found: 0, trained: info.context }),
-        Some(context) if context > info.context => {
-            return Err(Error::Context { found: context, trained: info.context });
-        }
-        Some(context) => context,
-        None => info.context,
-    };
+    let info = model.info().clone();
+    if let Some(found) = options.context.filter(|context| !(1..=info.context).contains(context)) {
+        return Err(Error::Context { found, trained: info.context });
+    }
     let layout = KvLayout::new(options.kv, &info.kv);
     let threads = options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
-    tracing::info!(architecture = info.architecture, layers = info.layers, context, threads, kv = %options.kv, "loaded");
-    let backend = Cpu::new(layout.clone(), threads)?;
-    Ok(Engine::new(model, Box::new(backend), &layout, context))
+    let backend = Cpu::new(layout.clone(), &kapitsa_cpu::CpuOptions::new(threads))?;
+    let runner = Runner::load(model, Box::new(backend), &layout, &mut |weight| copied(checkpoint, weight))?;
+    let limits = limits(&layout, info.context, options, memory::available())?;
+    let (context, kv_tokens) = (limits.context, limits.kv_tokens);
+    tracing::info!(
+        architecture = info.architecture,
+        layers = info.layers,
+        context,
+        kv_tokens,
+        threads,
+        kv = %options.kv,
+        "loaded"
+    );
+    Ok(Engine::start(runner, limits)?)
+}
+
+/// A device has its own copy of a weight: the file's pages are needed no more.
+fn copied(_checkpoint: &Checkpoint, _weight: &Weight) {}
+
+/// What fits the memory that is left once the weights are loaded. Pages of the KV cache are made when tokens need them, so
+/// this is a bound, not a reservation.
+fn limits(layout: &KvLayout, trained: usize, options: &OpenOptions, available: u64) -> Result<Limits, Error> {
+    // The rest is for activations, logits and whatever else runs on the machine.
+    let budget = available / 4 * 3;
+    let token_bytes = layout.token_bytes().max(1);
+    let fits = usize::try_from(budget / token_bytes as u64).unwrap_or(usize::MAX);
+    let context = options.context.unwrap_or(trained.min(fits));
+    if context == 0 || context > fits {
+        return Err(Error::Memory { context: context.max(1), token_bytes, fits });
+    }
+    if context < trained && options.context.is_none() {
+        tracing::warn!(context, trained, token_bytes, "memory holds a shorter context than the model was trained for");
+    }
+    let kv_tokens = fits.min(context.saturating_mul(options.slots));
+    Ok(Limits { context, slots: options.slots, queue: options.queue, kv_tokens })
 }
 
 /// Opens an engine without tokenizer or template: token ids only.
@@ -59,4 +90,44 @@ pub(crate) fn engine(checkpoint: &Checkpoint, options: &OpenOptions) -> Result<E
 /// If the files are not a model that this build can run.
 pub fn open_engine(path: &Path, options: &OpenOptions) -> Result<Engine, Error> {
     engine(&Checkpoint::open(path)?, options)
+}
+
+#[cfg(test)]
+mod tests {
+    use kapitsa_ops::kv::KvShape;
+
+    use super::*;
+
+    /// 1024 bytes a token, of a model trained for 1000 tokens.
+    fn of(available: u64, context: Option<usize>, slots: usize) -> Result<(usize, usize), String> {
+        let layout = KvLayout::new(DType::F16, &[KvShape { kv_heads: 4, head_dim: 64, window: None }]);
+        assert_eq!(layout.token_bytes(), 1024);
+        let options = OpenOptions { context, slots, ..OpenOptions::default() };
+        let limits = limits(&layout, 1000, &options, available).map_err(|error| error.to_string())?;
+        Ok((limits.context, limits.kv_tokens))
+    }
+
+    #[test]
+    fn the_context_is_what_model_and_memory_allow() {
+        assert_eq!(of(1 << 30, None, 4), Ok((1000, 4000)));
+        assert_eq!(of(1 << 21, None, 4), Ok((1000, 1536)), "two megabytes, of which three quarters are used");
+        assert_eq!(of(1 << 20, None, 4), Ok((768, 768)));
+        assert_eq!(of(1 << 20, Some(500), 1), Ok((500, 500)));
+        assert_eq!(of(u64::MAX, Some(1), 0), Ok((1, 0)));
+    }
+
+    #[test]
+    fn a_context_that_does_not_fit_is_refused_with_the_numbers() {
+        let message = of(1 << 20, Some(900), 4).unwrap_err();
+        assert_eq!(
+            message,
+            "a context of 900 tokens needs 921600 bytes (1024 a token), the memory left holds 768 tokens; \
+             ask for --context 768 or less, or end other programs"
+        );
+        let message = of(0, None, 4).unwrap_err();
+        assert!(
+            message.starts_with("a context of 1 tokens needs 1024 bytes") && message.contains("holds 0"),
+            "{message}"
+        );
+    }
 }

@@ -1,10 +1,9 @@
 //! The tiny checkpoints of every family against the numbers of the reference implementation.
 
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use kapitsa::{Engine, OpenOptions, SamplingOptions, open_engine};
-use kapitsa_engine::{Request, Step};
+use kapitsa_engine::{Event, Request};
 use kapitsa_ops::{ExpertWeights, Route, Tap};
 use kapitsa_testkit::{Tensors, convert, fixture};
 
@@ -22,11 +21,11 @@ fn close(what: &str, found: &[f32], expected: &[f32], atol: f32) {
 fn check(case: &str) {
     let folder = fixture(&format!("oracle/{case}"));
     let expected = Tensors::open(folder.join("expected.safetensors"));
-    check_engine(case, &mut open(&folder), &expected);
+    check_engine(case, &open(&folder), &expected);
     if case.starts_with("models/") {
         let file = tempfile::Builder::new().suffix(".gguf").tempfile().unwrap();
         convert::hugging_face_to_gguf(&folder).write(file.path());
-        check_engine(&format!("{case} as GGUF"), &mut open(file.path()), &expected);
+        check_engine(&format!("{case} as GGUF"), &open(file.path()), &expected);
     }
 }
 
@@ -38,7 +37,7 @@ fn ids(expected: &Tensors, key: &str) -> Vec<u32> {
     expected.i64(key).into_iter().map(|id| id as u32).collect()
 }
 
-fn check_engine(case: &str, engine: &mut Engine, expected: &Tensors) {
+fn check_engine(case: &str, engine: &Engine, expected: &Tensors) {
     let layers = engine.model().layers;
     let each = |tap: fn(usize) -> Tap| (0..layers).map(tap);
     let taps: Vec<Tap> = [Tap::Embedding, Tap::FinalNorm]
@@ -99,22 +98,22 @@ fn check_routes(key: &str, logits: &[f32], expected: &Tensors) {
     }
 }
 
-fn check_greedy(case: &str, sequence: &str, engine: &mut Engine, prompt: &[u32], expected: &Tensors) {
+fn check_greedy(case: &str, sequence: &str, engine: &Engine, prompt: &[u32], expected: &Tensors) {
     let greedy = ids(expected, &format!("{sequence}.greedy_ids"));
     let request = Request {
         prompt: prompt.to_vec(),
         sampling: SamplingOptions { temperature: 0.0, ..Default::default() },
         stop_tokens: vec![],
         max_tokens: Some(greedy.len()),
+        logprobs: None,
     };
+    let mut generation = engine.submit(request).unwrap();
     let mut reply = vec![];
-    let mut listen = |step| {
-        if let Step::Token(token) = step {
-            reply.push(token);
+    while let Some(event) = generation.recv() {
+        if let Event::Token { id, .. } = event {
+            reply.push(id);
         }
-        ControlFlow::Continue(())
-    };
-    engine.generate(&request, &mut listen).unwrap();
+    }
     assert_eq!(reply, greedy, "{case} {sequence}");
     // The logits behind each greedy token: the last prompt row, then a row for each token but the last.
     let all: Vec<u32> = prompt.iter().chain(&greedy[..greedy.len() - 1]).copied().collect();

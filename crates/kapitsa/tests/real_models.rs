@@ -20,7 +20,7 @@ fn argmax(logits: &[f32]) -> u32 {
 fn check(name: &str, options: OpenOptions, limit: f64) {
     let Some(path) = real_model(name) else { return };
     let expected = Tensors::open(fixture(&format!("oracle/real/{name}.safetensors")));
-    let mut engine = open_engine(&path, &options).unwrap();
+    let engine = open_engine(&path, &options).unwrap();
     let vocab = engine.model().vocab;
     let mut deltas = vec![];
     for prompt in 0..PROMPTS {

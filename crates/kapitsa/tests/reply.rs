@@ -22,11 +22,12 @@ fn request(llm: &Llm, max_tokens: usize) -> ReplyRequest {
         sampling: SamplingOptions { seed: 5, ..SamplingOptions::default() },
         stops: vec![],
         max_tokens: Some(max_tokens),
+        logprobs: None,
     }
 }
 
 /// The pieces of text and the end of a reply.
-fn reply(llm: &mut Llm, request: &ReplyRequest) -> (Vec<String>, FinishReason, usize) {
+fn reply(llm: &Llm, request: &ReplyRequest) -> (Vec<String>, FinishReason, usize) {
     let mut pieces = vec![];
     let reply = llm.reply(request, &mut |event| {
         if let Event::Text(text) = event {
@@ -40,13 +41,13 @@ fn reply(llm: &mut Llm, request: &ReplyRequest) -> (Vec<String>, FinishReason, u
 
 #[test]
 fn pieces_join_to_the_text_of_the_tokens() {
-    let mut llm = open();
+    let llm = open();
     let request = request(&llm, 200);
     let mut tokens = vec![];
     let mut text = String::new();
     llm.reply(&request, &mut |event| {
         match event {
-            Event::Token(token) => tokens.push(token),
+            Event::Token { id, .. } => tokens.push(id),
             Event::Text(piece) => text += piece,
             Event::Prefill(read) => assert_eq!(read, request.prompt.len()),
         }
@@ -58,15 +59,15 @@ fn pieces_join_to_the_text_of_the_tokens() {
 
 #[test]
 fn a_stop_text_ends_the_reply_and_is_not_part_of_it() {
-    let mut llm = open();
+    let llm = open();
     let mut request = request(&llm, 200);
-    let (pieces, ..) = reply(&mut llm, &request);
+    let (pieces, ..) = reply(&llm, &request);
     let whole = pieces.concat();
     let characters: Vec<char> = whole.chars().collect();
     // A stop text that crosses token borders, three characters from the middle of the reply.
     let stop: String = characters[60..63].iter().collect();
     request.stops = vec!["never in the text".into(), stop.clone()];
-    let (pieces, reason, tokens) = reply(&mut llm, &request);
+    let (pieces, reason, tokens) = reply(&llm, &request);
     assert_eq!(reason, FinishReason::StopText(1));
     assert_eq!(pieces.concat(), whole[..whole.find(&stop).unwrap()]);
     assert!(tokens < 200);
@@ -74,18 +75,18 @@ fn a_stop_text_ends_the_reply_and_is_not_part_of_it() {
 
 #[test]
 fn replies_end_at_their_limit_and_at_that_of_the_context() {
-    let mut llm = open();
+    let llm = open();
     let mut request = request(&llm, 3);
-    assert_eq!(reply(&mut llm, &request).1, FinishReason::Length);
+    assert_eq!(reply(&llm, &request).1, FinishReason::Length);
     request.max_tokens = Some(0);
-    assert_eq!(reply(&mut llm, &request), (vec![], FinishReason::Length, 0));
+    assert_eq!(reply(&llm, &request), (vec![], FinishReason::Length, 0));
 
     let file = tempfile::Builder::new().suffix(".gguf").tempfile().unwrap();
     tiny::write_speaking_llama(file.path());
     let options = OpenOptions { threads: Some(1), context: Some(request.prompt.len() + 4), ..OpenOptions::default() };
-    let mut small = Llm::open(file.path(), &options).unwrap();
+    let small = Llm::open(file.path(), &options).unwrap();
     request.max_tokens = None;
-    let (_, reason, tokens) = reply(&mut small, &request);
+    let (_, reason, tokens) = reply(&small, &request);
     assert_eq!((reason, tokens), (FinishReason::Length, 4));
     request.prompt.extend([65; 4]);
     let error = small.reply(&request, &mut |_| ControlFlow::Continue(())).unwrap_err().to_string();
@@ -94,9 +95,9 @@ fn replies_end_at_their_limit_and_at_that_of_the_context() {
 
 #[test]
 fn a_listener_may_end_the_reply_at_any_event() {
-    let mut llm = open();
+    let llm = open();
     let request = request(&llm, 50);
-    let expected = reply(&mut llm, &request).0.concat();
+    let expected = reply(&llm, &request).0.concat();
     for end in 0..20 {
         let mut left = end;
         let reply = llm.reply(&request, &mut |_| {
@@ -106,7 +107,7 @@ fn a_listener_may_end_the_reply_at_any_event() {
         assert_eq!(reply.unwrap().reason, FinishReason::Cancelled);
     }
     // Nothing of the cancelled replies is left: the same request gives the same text.
-    assert_eq!(reply(&mut llm, &request).0.concat(), expected);
+    assert_eq!(reply(&llm, &request).0.concat(), expected);
 }
 
 #[test]
@@ -150,7 +151,7 @@ fn folders_bring_their_template_stops_and_sampling() {
         serde_json::json!({"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "eos_token_id": [7, 25]}),
     );
 
-    let mut llm = open_path(folder.path());
+    let llm = open_path(folder.path());
     let recommended = llm.default_sampling();
     assert!((recommended.temperature - 0.6).abs() < 1e-6 && (recommended.top_p - 0.95).abs() < 1e-6);
     assert_eq!((recommended.top_k, recommended.min_p), (20, 0.0));
@@ -161,6 +162,45 @@ fn folders_bring_their_template_stops_and_sampling() {
     }
     // Forced to 25 by a bias: the reply is over before it begins.
     let sampling = SamplingOptions { logit_bias: [(25, 100.0)].into(), ..SamplingOptions::default() };
-    let request = ReplyRequest { prompt, sampling, stops: vec![], max_tokens: Some(9) };
-    assert_eq!(reply(&mut llm, &request), (vec![], FinishReason::EndOfTurn, 0));
+    let request = ReplyRequest { prompt, sampling, stops: vec![], max_tokens: Some(9), logprobs: None };
+    assert_eq!(reply(&llm, &request), (vec![], FinishReason::EndOfTurn, 0));
+}
+
+#[test]
+fn several_threads_get_the_replies_that_they_would_get_alone() {
+    let llm = open();
+    let request = |seed| {
+        let sampling = SamplingOptions { seed, ..SamplingOptions::default() };
+        ReplyRequest { sampling, ..request(&llm, 80) }
+    };
+    let expected: Vec<_> = (0..6).map(|seed| reply(&llm, &request(seed))).collect();
+    std::thread::scope(|scope| {
+        let (llm, request) = (&llm, &request);
+        let replies: Vec<_> = (0..6).map(|seed| scope.spawn(move || reply(llm, &request(seed)))).collect();
+        for (thread, expected) in replies.into_iter().zip(expected) {
+            assert_eq!(thread.join().unwrap(), expected);
+        }
+    });
+}
+
+#[test]
+fn tokens_come_with_log_probabilities_if_asked() {
+    let llm = open();
+    let mut request = request(&llm, 10);
+    request.logprobs = Some(2);
+    let mut count = 0;
+    llm.reply(&request, &mut |event| {
+        if let Event::Token { logprobs, .. } = event {
+            let logprobs = logprobs.expect("they were asked for");
+            assert_eq!(logprobs.top.len(), 2);
+            assert!(logprobs.logprob <= logprobs.top[0].logprob && logprobs.top[1].logprob <= logprobs.top[0].logprob);
+            count += 1;
+        }
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_eq!(count, 10);
+    request.logprobs = Some(21);
+    let error = llm.reply(&request, &mut |_| ControlFlow::Continue(())).unwrap_err().to_string();
+    assert_eq!(error, "21 alternatives for each token were asked for, expected at most 20");
 }

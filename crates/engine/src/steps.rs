@@ -1,0 +1,152 @@
+//! The engine's thread: plan, batch, forward, sample, events; again and again, asleep while there is nothing to do.
+
+use std::collections::HashMap;
+
+use kapitsa_ops::kv::PageId;
+use kapitsa_ops::{Batch, DeviceError, Outputs, SequenceContext};
+
+use crate::reply::{Progress, Reply};
+use crate::request::{EngineError, Event};
+use crate::runner::Runner;
+use crate::sample::Scratch;
+use crate::scheduler::{Part, RequestId};
+use crate::shared::{LogitsJob, Shared, State};
+
+/// Rows of one forward pass when the logits of all are wanted: a vocabulary of 150K makes 40 MB of them.
+const WANTED_ROWS: usize = 64;
+
+/// Runs steps until the engine is dropped.
+pub(crate) fn serve(shared: &Shared, mut runner: Runner) {
+    let mut replies = HashMap::new();
+    let mut scratch = Scratch::default();
+    let _end = End(shared); // before the replies go: whoever hears that they ended finds the engine stopped
+    while let Some(Work { parts, pages, job }) = wait(shared, &mut replies) {
+        if !parts.is_empty() {
+            let result = runner.reserve(pages).and_then(|()| forward(&mut runner, &replies, &parts));
+            match result {
+                Ok(outputs) => take_in(shared, &mut replies, &parts, &outputs, &mut scratch),
+                Err(error) => fail(shared, &mut replies, &parts, &error.into()),
+            }
+        }
+        if let Some(job) = job {
+            let result = logits(shared, &mut runner, &job);
+            // Whoever asked may have gone.
+            let _ = job.answer.send(result.map_err(EngineError::from));
+        }
+    }
+}
+
+/// Also when the thread panics: nobody waits for it any more.
+struct End<'a>(&'a Shared);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.is_stopped = true;
+        state.arrived.clear();
+        state.jobs.clear();
+    }
+}
+
+/// What to do next.
+struct Work {
+    parts: Vec<Part>,
+    /// Page ids in `parts` are below this.
+    pages: usize,
+    job: Option<LogitsJob>,
+}
+
+/// Waits for work; `None` when the engine stops. Forgets the replies that were cancelled.
+fn wait(shared: &Shared, replies: &mut HashMap<RequestId, Reply>) -> Option<Work> {
+    let mut state = shared.lock();
+    while !state.is_stopped {
+        let State { scheduler, arrived, jobs, .. } = &mut *state;
+        replies.extend(arrived.drain(..));
+        replies.retain(|&id, _| scheduler.contains(id));
+        let parts = scheduler.plan(|id| replies[&id].has_room());
+        let job = jobs.pop_front();
+        if !parts.is_empty() || job.is_some() {
+            return Some(Work { parts, pages: scheduler.pages_made(), job });
+        }
+        state = shared.wait(state);
+    }
+    None
+}
+
+/// One forward pass over all parts.
+fn forward(runner: &mut Runner, replies: &HashMap<RequestId, Reply>, parts: &[Part]) -> Result<Outputs, DeviceError> {
+    let mut batch = Batch::new();
+    for part in parts {
+        let last = add_rows(&mut batch, runner.groups(), part.cached, &part.pages, replies[&part.id].tokens_of(part));
+        if part.is_last {
+            batch.want(last);
+        }
+    }
+    runner.run(&batch, &[])
+}
+
+/// Adds rows that continue a sequence of `cached` tokens; returns the index of the last.
+fn add_rows(batch: &mut Batch, groups: usize, cached: usize, pages: &[PageId], tokens: &[u32]) -> usize {
+    let sequence = batch.add_sequence(SequenceContext { cached, pages: vec![pages.to_vec(); groups] });
+    let last = tokens.iter().fold(None, |parent, &token| Some(batch.add_row(sequence, token, parent)));
+    last.expect("a part has at least one row")
+}
+
+/// Samples, tells the scheduler, then the readers: who hears of the end finds the slot free.
+fn take_in(
+    shared: &Shared,
+    replies: &mut HashMap<RequestId, Reply>,
+    parts: &[Part],
+    outputs: &Outputs,
+    scratch: &mut Scratch,
+) {
+    let wanted = parts.iter().filter(|part| part.is_last).count();
+    let mut rows = outputs.logits.chunks_exact((outputs.logits.len() / wanted.max(1)).max(1));
+    let mut steps: Vec<(Progress, Vec<Event>)> = Vec::with_capacity(parts.len());
+    for part in parts {
+        let row = if part.is_last { rows.next() } else { None };
+        steps.push(replies.get_mut(&part.id).expect("a reply of this step").step(part, row, scratch));
+    }
+    let mut state = shared.lock();
+    for (part, (progress, _)) in parts.iter().zip(&steps) {
+        state.scheduler.advance(part.id, part.rows);
+        match progress {
+            Progress::Reads => {}
+            Progress::Grows => state.scheduler.extend(part.id),
+            Progress::Ends => state.scheduler.remove(part.id),
+        }
+    }
+    drop(state);
+    for (part, (_, events)) in parts.iter().zip(steps) {
+        replies[&part.id].send(events);
+    }
+}
+
+/// Ends the replies of a step that failed.
+fn fail(shared: &Shared, replies: &mut HashMap<RequestId, Reply>, parts: &[Part], error: &EngineError) {
+    let mut state = shared.lock();
+    parts.iter().for_each(|part| state.scheduler.remove(part.id));
+    drop(state);
+    parts.iter().for_each(|part| replies[&part.id].fail(error.clone()));
+}
+
+fn logits(shared: &Shared, runner: &mut Runner, job: &LogitsJob) -> Result<Outputs, DeviceError> {
+    let mut state = shared.lock();
+    let pages = state.scheduler.borrow(job.tokens.len());
+    let made = state.scheduler.pages_made();
+    drop(state);
+    let mut all = Outputs::default();
+    let mut cached = 0;
+    let result = runner.reserve(made).and_then(|()| {
+        job.tokens.chunks(WANTED_ROWS).try_for_each(|chunk| {
+            let mut batch = Batch::new();
+            let last = add_rows(&mut batch, runner.groups(), cached, &pages, chunk);
+            (0..=last).for_each(|row| batch.want(row));
+            all.extend(runner.run(&batch, &job.taps)?);
+            cached += chunk.len();
+            Ok(())
+        })
+    });
+    shared.lock().scheduler.give_back(pages);
+    result.map(|()| all)
+}

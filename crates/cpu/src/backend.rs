@@ -69,7 +69,11 @@ impl Cpu {
     ///
     /// # Errors
     /// If the threads cannot be started.
+    ///
+    /// # Panics
+    /// If the machine does not have the instruction set that is asked for.
     pub fn new(layout: KvLayout, options: &CpuOptions) -> Result<Self, DeviceError> {
+        assert!(options.isa.is_none_or(|isa| Isa::present().contains(&isa)), "{options:?} on a machine without it");
         Ok(Cpu {
             isa: options.isa.unwrap_or_else(Isa::best),
             activations: options.activations,

@@ -1,5 +1,9 @@
 //! Instruction sets that the kernels are compiled for, chosen at run time.
 
+#[cfg(target_arch = "x86_64")]
+use crate::simd::{Avx2, Avx512};
+use crate::simd::{Portable, Simd};
+
 /// An instruction set. All give the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isa {
@@ -38,31 +42,61 @@ impl Isa {
     /// Runs plain code compiled for this set, so that its loops become vectors of the set's width. Vectors change no bit:
     /// nothing is reordered or fused in plain code.
     #[inline(always)]
-    pub(crate) fn vectorised<T>(self, code: impl FnOnce() -> T) -> T {
+    pub(crate) fn vectorised(self, code: impl FnOnce()) {
+        // SAFETY: plain code makes no demands.
+        unsafe { self.run(Plain(code)) }
+    }
+
+    /// Runs a kernel compiled for this set.
+    ///
+    /// # Safety
+    /// Whatever the kernel demands beside the instructions.
+    #[inline(always)]
+    pub(crate) unsafe fn run(self, kernel: impl Kernel) {
         match self {
-            Isa::Portable => code(),
+            // SAFETY: passed on; this set is always there.
+            Isa::Portable => unsafe { kernel.run::<Portable>() },
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: kernels are given sets that `Isa::present` has named.
-            Isa::Avx2 => unsafe { avx2(code) },
+            // SAFETY: passed on; sets come from `Isa::present`, or `Cpu::new` has compared them with it.
+            Isa::Avx2 => unsafe { avx2(kernel) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
-            Isa::Avx512 => unsafe { avx512(code) },
+            Isa::Avx512 => unsafe { avx512(kernel) },
         }
     }
 }
 
-/// # Safety
-/// The machine has AVX2 and F16C.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,f16c")]
-unsafe fn avx2<T>(code: impl FnOnce() -> T) -> T {
-    code()
+/// Code that is compiled for each instruction set. Its `run` must be `inline(always)`, as must all that it calls, down to
+/// the operations of `S`: that is how they come to be compiled with the set's instructions.
+pub(crate) trait Kernel {
+    /// # Safety
+    /// The machine has the instructions of `S`.
+    unsafe fn run<S: Simd>(self);
+}
+
+struct Plain<F>(F);
+
+impl<F: FnOnce()> Kernel for Plain<F> {
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        (self.0)()
+    }
 }
 
 /// # Safety
-/// The machine has AVX2, F16C and AVX-512 F, BW, VL.
+/// As [`Isa::run`]; the machine has the instructions.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn avx2(kernel: impl Kernel) {
+    // SAFETY: passed on.
+    unsafe { kernel.run::<Avx2>() }
+}
+
+/// # Safety
+/// As [`Isa::run`]; the machine has the instructions.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
-unsafe fn avx512<T>(code: impl FnOnce() -> T) -> T {
-    code()
+unsafe fn avx512(kernel: impl Kernel) {
+    // SAFETY: passed on.
+    unsafe { kernel.run::<Avx512>() }
 }

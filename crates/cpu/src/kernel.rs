@@ -10,12 +10,11 @@ use std::ops::Range;
 use kapitsa_tensor::DType;
 
 use crate::activations::{BLOCK, Block};
-use crate::isa::Isa;
+use crate::element::{Bf16, Element, F16, F32};
+use crate::isa::{Isa, Kernel};
 use crate::packed::{Bits, HALVES_BYTES, Layout, Packed, SUPER_BYTES, Scales};
 use crate::shared::SharedOut;
-#[cfg(target_arch = "x86_64")]
-use crate::simd::{Avx2, Avx512};
-use crate::simd::{LANES, Portable, Simd};
+use crate::simd::{LANES, Simd};
 
 /// Rows of the largest tile.
 pub(crate) const MAX_ROWS: usize = 8;
@@ -56,34 +55,16 @@ pub(crate) struct Tile<'a, 'b> {
 /// # Safety
 /// Nobody else uses the outputs meanwhile.
 pub(crate) unsafe fn run(isa: Isa, tile: &Tile<'_, '_>) {
-    match isa {
-        // SAFETY: passed on; the set is always there.
-        Isa::Portable => unsafe { rows::<Portable>(tile) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: passed on; kernels are given sets that `Isa::present` has named.
-        Isa::Avx2 => unsafe { avx2(tile) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        Isa::Avx512 => unsafe { avx512(tile) },
+    // SAFETY: passed on.
+    unsafe { isa.run(tile) }
+}
+
+impl Kernel for &Tile<'_, '_> {
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        // SAFETY: passed on.
+        unsafe { rows::<S>(self) }
     }
-}
-
-/// # Safety
-/// As [`run`]; the machine has the instructions.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,f16c")]
-unsafe fn avx2(tile: &Tile<'_, '_>) {
-    // SAFETY: passed on.
-    unsafe { rows::<Avx2>(tile) }
-}
-
-/// # Safety
-/// As [`run`]; the machine has the instructions.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
-unsafe fn avx512(tile: &Tile<'_, '_>) {
-    // SAFETY: passed on.
-    unsafe { rows::<Avx512>(tile) }
 }
 
 /// Splits into tiles that are compiled.
@@ -164,43 +145,6 @@ unsafe fn emit<S: Simd, const R: usize>(tile: &Tile<'_, '_>, first: usize, panel
     }
 }
 
-/// Element types of plain weights.
-trait Element {
-    const BYTES: usize;
-    unsafe fn load<S: Simd>(from: *const u8) -> S::F32;
-}
-
-struct F32;
-struct F16;
-struct Bf16;
-
-impl Element for F32 {
-    const BYTES: usize = 4;
-    #[inline(always)]
-    unsafe fn load<S: Simd>(from: *const u8) -> S::F32 {
-        // SAFETY: the caller's promise.
-        unsafe { S::load_f32(from.cast()) }
-    }
-}
-
-impl Element for F16 {
-    const BYTES: usize = 2;
-    #[inline(always)]
-    unsafe fn load<S: Simd>(from: *const u8) -> S::F32 {
-        // SAFETY: the caller's promise.
-        unsafe { S::load_f16(from.cast()) }
-    }
-}
-
-impl Element for Bf16 {
-    const BYTES: usize = 2;
-    #[inline(always)]
-    unsafe fn load<S: Simd>(from: *const u8) -> S::F32 {
-        // SAFETY: the caller's promise.
-        unsafe { S::load_bf16(from.cast()) }
-    }
-}
-
 /// # Safety
 /// As [`rows`].
 #[inline(always)]
@@ -223,7 +167,7 @@ unsafe fn plain<S: Simd, E: Element, const R: usize>(tile: &Tile<'_, '_>, xs: &[
         unsafe {
             let mut sums = [S::splat(0.0); R];
             for i in 0..cols {
-                let w = E::load::<S>(weights.add(i * LANES * E::BYTES));
+                let w = E::load::<S>(weights.cast::<E::Stored>().add(i * LANES));
                 for r in 0..R {
                     sums[r] = S::add(sums[r], S::mul(w, S::splat(*xs[r].get_unchecked(i))));
                 }

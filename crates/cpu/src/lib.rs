@@ -9,10 +9,10 @@
 mod activations;
 mod attention;
 mod backend;
+mod element;
 mod exp;
 mod isa;
 mod kernel;
-mod lanes;
 mod linear;
 mod packed;
 mod pool;

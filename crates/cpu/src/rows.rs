@@ -4,9 +4,9 @@ use kapitsa_ops::RmsNorm;
 
 use crate::exp::exp;
 use crate::isa::Isa;
-use crate::lanes::products;
 use crate::pool::Pool;
 use crate::shared::SharedOut;
+use crate::simd::LANES;
 
 /// Elements below which a parallel region costs more than it saves.
 const PARALLEL_ELEMENTS: usize = 16 * 1024;
@@ -26,13 +26,41 @@ pub(crate) fn each(pool: &mut Pool, out: &mut [f32], width: usize, row: impl Fn(
 /// One row of [`RmsNorm`].
 pub(crate) fn rms_norm(isa: Isa, op: &RmsNorm, x: &[f32], out: &mut [f32]) {
     let weight = op.weight.values();
-    for (x, out) in x.chunks_exact(weight.len()).zip(out.chunks_exact_mut(weight.len())) {
-        let mean = products(isa, &[x], &[x])[0][0] / x.len() as f32;
-        let scale = 1.0 / (mean + op.eps).sqrt();
-        for ((out, x), weight) in out.iter_mut().zip(x).zip(weight) {
-            *out = x * scale * weight;
+    isa.vectorised(
+        #[inline(always)]
+        || {
+            for (x, out) in x.chunks_exact(weight.len()).zip(out.chunks_exact_mut(weight.len())) {
+                let scale = 1.0 / (sum_of_squares(x) / x.len() as f32 + op.eps).sqrt();
+                for ((out, x), weight) in out.iter_mut().zip(x).zip(weight) {
+                    *out = x * scale * weight;
+                }
+            }
+        },
+    );
+}
+
+/// In 16 lanes, each in order, then halves first.
+#[inline(always)]
+fn sum_of_squares(x: &[f32]) -> f32 {
+    let mut sums = [0.0; LANES];
+    let (vectors, rest) = x.as_chunks::<LANES>();
+    for x in vectors {
+        for l in 0..LANES {
+            sums[l] += x[l] * x[l];
         }
     }
+    for (sum, x) in sums.iter_mut().zip(rest) {
+        *sum += x * x;
+    }
+    add_lanes(sums)
+}
+
+/// The sum of all lanes, halves first.
+#[inline(always)]
+pub(crate) fn add_lanes(lanes: [f32; LANES]) -> f32 {
+    let eight: [f32; 8] = std::array::from_fn(|i| lanes[i] + lanes[i + 8]);
+    let four: [f32; 4] = std::array::from_fn(|i| eight[i] + eight[i + 4]);
+    (four[0] + four[2]) + (four[1] + four[3])
 }
 
 /// One row of [`kapitsa_ops::SiluMul`].

@@ -129,6 +129,11 @@ impl Batch {
         if position < r.tail_start { position } else { self.tail_slots[r.tail + position - r.tail_start] as usize }
     }
 
+    /// Positions below this on the path of `row` lie in the KV slots of the same numbers.
+    pub fn in_place(&self, row: usize) -> usize {
+        self.rows[row].tail_start.min(self.rows[row].position + 1)
+    }
+
     /// Whether every key of `row` lies in the slot of its position, as in a chain.
     pub fn is_chain(&self, row: usize) -> bool {
         self.rows[row].tail_start > self.rows[row].position

@@ -81,7 +81,8 @@ pub enum Part {
     Value,
 }
 
-/// Pages in host memory. In a page: layer, part, head, token, element.
+/// Pages in host memory. In a page: layer, part, head; then keys by element and token, so that the same element of tokens
+/// side by side is one vector, values by token and element.
 #[derive(Debug)]
 pub struct HostKv {
     layout: KvLayout,
@@ -95,7 +96,7 @@ enum Page {
     Bf16(Vec<bf16>),
 }
 
-/// A head's keys or values in one page, `[64, head_dim]`.
+/// A head's keys `[head_dim, 64]` or values `[64, head_dim]` in one page.
 #[derive(Clone, Copy, Debug)]
 pub enum HeadPage<'a> {
     /// Stored as f32.
@@ -136,7 +137,7 @@ impl HostKv {
         Ok(())
     }
 
-    /// Keys or values of `head` of attention layer `layer` in `page`, `[64, head_dim]`.
+    /// Keys or values of `head` of attention layer `layer` in `page`.
     pub fn head_page(&self, layer: usize, page: PageId, part: Part, head: usize) -> HeadPage<'_> {
         let (group, _) = self.layout.layers[layer];
         let range = self.head_range(layer, part, head);
@@ -150,20 +151,13 @@ impl HostKv {
     /// Stores `values` (`[head_dim]`) at `slot` of a sequence whose pages for the layer's group are `pages`.
     pub fn write(&mut self, layer: usize, pages: &[PageId], slot: usize, part: Part, head: usize, values: &[f32]) {
         let (group, _) = self.layout.layers[layer];
-        let dim = self.layout.groups[group].shape.head_dim;
-        let start = self.head_range(layer, part, head).start + slot % PAGE_TOKENS * dim;
+        let range = self.head_range(layer, part, head);
+        let (start, step) = token_place(slot % PAGE_TOKENS, part, values.len());
+        let start = range.start + start;
         match &mut self.groups[group][pages[slot / PAGE_TOKENS].0 as usize] {
-            Page::F32(data) => data[start..start + dim].copy_from_slice(values),
-            Page::F16(data) => {
-                for (to, from) in data[start..start + dim].iter_mut().zip(values) {
-                    *to = f16::from_f32(*from);
-                }
-            }
-            Page::Bf16(data) => {
-                for (to, from) in data[start..start + dim].iter_mut().zip(values) {
-                    *to = bf16::from_f32(*from);
-                }
-            }
+            Page::F32(data) => put(&mut data[start..range.end], step, values, |v| v),
+            Page::F16(data) => put(&mut data[start..range.end], step, values, f16::from_f32),
+            Page::Bf16(data) => put(&mut data[start..range.end], step, values, bf16::from_f32),
         }
     }
 
@@ -177,16 +171,31 @@ impl HostKv {
 }
 
 impl HeadPage<'_> {
-    /// Widens tokens `first..first + out.len() / head_dim` to `out`.
-    pub fn widen(&self, first: usize, head_dim: usize, out: &mut [f32]) {
-        use half::slice::HalfFloatSliceExt;
-        let range = first * head_dim..first * head_dim + out.len();
+    /// Widens the key or value of the page's `token`-th token to `out`, `[head_dim]`.
+    pub fn read(&self, part: Part, token: usize, out: &mut [f32]) {
+        let (start, step) = token_place(token, part, out.len());
         match self {
-            HeadPage::F32(data) => out.copy_from_slice(&data[range]),
-            HeadPage::F16(data) => data[range].convert_to_f32_slice(out),
-            HeadPage::Bf16(data) => data[range].convert_to_f32_slice(out),
+            HeadPage::F32(data) => get(&data[start..], step, out, |v| v),
+            HeadPage::F16(data) => get(&data[start..], step, out, f16::to_f32),
+            HeadPage::Bf16(data) => get(&data[start..], step, out, bf16::to_f32),
         }
     }
+}
+
+/// Where a token's first element lies, and how far the next one is.
+fn token_place(token: usize, part: Part, head_dim: usize) -> (usize, usize) {
+    match part {
+        Part::Key => (token, PAGE_TOKENS),
+        Part::Value => (token * head_dim, 1),
+    }
+}
+
+fn put<T>(data: &mut [T], step: usize, values: &[f32], narrow: impl Fn(f32) -> T) {
+    data.iter_mut().step_by(step).zip(values).for_each(|(to, from)| *to = narrow(*from));
+}
+
+fn get<T: Copy>(data: &[T], step: usize, out: &mut [f32], widen: impl Fn(T) -> f32) {
+    out.iter_mut().zip(data.iter().step_by(step)).for_each(|(to, from)| *to = widen(*from));
 }
 
 fn zeroed<T: Copy + Default>(len: usize) -> Option<Vec<T>> {
@@ -217,12 +226,16 @@ mod tests {
             let mut kv = HostKv::new(KvLayout::new(dtype, &[shape; 3]));
             kv.reserve(0, 4).unwrap();
             let pages = [PageId(3), PageId(1)];
-            kv.write(2, &pages, 70, Part::Value, 1, &[1.0, 2.0, 3.0, 4.5]);
-            let mut out = [0.0; 4];
-            kv.head_page(2, PageId(1), Part::Value, 1).widen(6, 4, &mut out);
-            assert_eq!(out, [1.0, 2.0, 3.0, 4.5]);
-            kv.head_page(2, PageId(1), Part::Key, 1).widen(6, 4, &mut out);
-            assert_eq!(out, [0.0; 4]);
+            for part in [Part::Value, Part::Key] {
+                let read = |kv: &HostKv, token| {
+                    let mut out = [0.0; 4];
+                    kv.head_page(2, PageId(1), part, 1).read(part, token, &mut out);
+                    out
+                };
+                assert_eq!(read(&kv, 6), [0.0; 4]);
+                kv.write(2, &pages, 70, part, 1, &[1.0, 2.0, 3.0, 4.5]);
+                assert_eq!((read(&kv, 6), read(&kv, 5), read(&kv, 7)), ([1.0, 2.0, 3.0, 4.5], [0.0; 4], [0.0; 4]));
+            }
         }
     }
 }

@@ -103,7 +103,7 @@ impl Memory<'_> {
         let slot = self.batch.key_slot(row, position);
         let page = self.batch.context(row).pages[group][slot / crate::kv::PAGE_TOKENS];
         let mut out = vec![0.0; dim];
-        self.kv.head_page(layer, page, part, head).widen(slot % crate::kv::PAGE_TOKENS, dim, &mut out);
+        self.kv.head_page(layer, page, part, head).read(part, slot % crate::kv::PAGE_TOKENS, &mut out);
         out
     }
 

@@ -16,6 +16,7 @@ pub(crate) struct Args {
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Run(RunArgs),
+    Chat(ChatArgs),
     Tokenize(TokenizeArgs),
     Logits(LogitsArgs),
 }
@@ -41,9 +42,33 @@ pub(crate) struct RunArgs {
     /// Print one JSON object instead of streaming.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Add the log-probability of every token, and of the N likeliest instead [default without N: 0].
+    #[arg(long, value_name = "N", requires = "json", require_equals = true, num_args = 0..=1, default_missing_value = "0")]
+    pub(crate) logprobs: Option<usize>,
     /// What to answer.
     #[arg(value_name = "PROMPT")]
     pub(crate) prompt: Option<String>,
+}
+
+/// Talk with a model.
+///
+/// Each line is a message, `/help` lists the commands. Ctrl-C stops an answer, Ctrl-D ends the chat. If stdin or stdout is no
+/// terminal, lines are read until the end or the first error, and nothing but answers is printed to stdout.
+#[derive(Parser)]
+pub(crate) struct ChatArgs {
+    /// As for `run`.
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+    /// Longest answer, in tokens [default: what the context holds].
+    #[arg(long, value_name = "N")]
+    pub(crate) max_tokens: Option<usize>,
+    /// Instructions that come before the conversation.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) system: Option<String>,
 }
 
 /// Show the tokens of a text.

@@ -42,6 +42,11 @@ pub(crate) fn requested() -> &'static AtomicBool {
     &REQUESTED
 }
 
+/// Forgets that the user asked to stop, as what was to be stopped has.
+pub(crate) fn forget() {
+    REQUESTED.store(false, Ordering::SeqCst);
+}
+
 /// Fails if the user asked to stop.
 pub(crate) fn check() -> Result<(), Failure> {
     if REQUESTED.load(Ordering::SeqCst) { Err(Failure::Interrupted) } else { Ok(()) }

@@ -5,11 +5,13 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod chat;
 mod env;
 mod interrupt;
 mod logits;
 mod output;
 mod progress;
+mod reply;
 mod run;
 mod tokenize;
 
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
     interrupt::install();
     let result = match args.command {
         Command::Run(args) => run::run(args),
+        Command::Chat(args) => chat::run(args),
         Command::Tokenize(args) => tokenize::run(args),
         Command::Logits(args) => logits::run(args),
     };

@@ -1,11 +1,11 @@
 //! Signs of life on stderr for whatever may take longer than a second. Nothing is drawn unless stderr is a terminal.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use kapitsa::Located;
 use kapitsa::catalog::{Phase, Progress, fetch_until};
+use kapitsa::{Llm, Located, OpenOptions};
 
 use crate::output::{Failure, note};
 use crate::{env, interrupt};
@@ -36,6 +36,14 @@ pub(crate) fn resolve(model: Option<&str>) -> Result<PathBuf, Failure> {
     let path = fetch_until(entry, &home, interrupt::requested(), &mut show);
     bar.finish_and_clear();
     Ok(path.map_err(kapitsa::Error::from)?)
+}
+
+/// Opens a model under a spinner.
+pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Llm, Failure> {
+    let spinner = spinner("loading the model");
+    let llm = Llm::open(path, options);
+    spinner.finish_and_clear();
+    Ok(llm?)
 }
 
 /// A spinner that turns until it is cleared.

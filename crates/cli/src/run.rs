@@ -1,15 +1,14 @@
 //! `kapitsa run`: one prompt, one answer.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use kapitsa::{Event, FinishReason, Llm, LocalTime, Message, Reply, ReplyRequest, SamplingOptions};
-use serde_json::json;
+use kapitsa::{FinishReason, Llm, Message, ReplyRequest, Tokenizer};
+use serde_json::{Value, json};
 
-use crate::args::{RunArgs, SamplingArgs};
+use crate::args::RunArgs;
 use crate::output::{Failure, note, print, text_or_stdin};
-use crate::{interrupt, progress};
+use crate::progress;
+use crate::reply::{self, Answer};
 
 pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     let prompt = text_or_stdin(args.prompt)?;
@@ -18,35 +17,30 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     }
     let path = progress::resolve(args.model.as_deref())?;
     let started = Instant::now();
-    let spinner = progress::spinner("loading the model");
-    let llm = Llm::open(&path, &args.device.options())?;
-    spinner.finish_and_clear();
+    let llm = progress::open(&path, &args.device.options())?;
     let loaded = started.elapsed();
 
     let request = ReplyRequest {
         prompt: prompt_tokens(&llm, &prompt, args.system.as_deref())?,
-        sampling: sampling(&args.sampling, llm.default_sampling()),
+        sampling: reply::sampling(&args.sampling, llm.default_sampling()),
         stops: vec![],
         max_tokens: args.max_tokens,
-        logprobs: None,
+        logprobs: args.logprobs,
     };
-    let mut listener = Listener::new(request.prompt.len(), args.json);
-    let graceful = interrupt::Graceful::new();
-    let reply = llm.reply(&request, &mut |event| listener.hear(event));
-    drop(graceful);
-    listener.bar.finish_and_clear();
-    let reply = reply?;
-    if let Some(failure) = listener.failure {
-        return Err(failure);
-    }
-    let times = Times { load: loaded, prefill: listener.prefill, decode: listener.last_token - listener.read_at };
+    let answer = reply::answer(&llm, &request, !args.json)?;
     if args.json {
-        print(&format!("{}\n", report(&path.display().to_string(), &listener.text, &request, &reply, &times)))?;
+        let report = report(&path.display().to_string(), llm.tokenizer(), &request, &answer, loaded);
+        print(&format!("{report}\n"))?;
     } else {
         print("\n")?;
-        note(&statistics(&request, &reply, &times));
+        let mut line = format!("loaded in {:.2} s · ", loaded.as_secs_f64());
+        line += &reply::statistics(&answer.reply, &answer.times);
+        if request.sampling.temperature > 0.0 {
+            line += &format!(" · seed {}", request.sampling.seed);
+        }
+        note(&line);
     }
-    if reply.reason == FinishReason::Cancelled { Err(Failure::Interrupted) } else { Ok(()) }
+    if answer.reply.reason == FinishReason::Cancelled { Err(Failure::Interrupted) } else { Ok(()) }
 }
 
 /// The prompt in the model's chat format; models without one continue it.
@@ -61,117 +55,12 @@ fn prompt_tokens(llm: &Llm, prompt: &str, system: Option<&str>) -> Result<Vec<u3
         return Ok(llm.plain_prompt(prompt)?);
     }
     let messages: Vec<Message> = system.map(Message::system).into_iter().chain([Message::user(prompt)]).collect();
-    Ok(llm.chat_prompt(&messages, Some(now()))?)
+    Ok(llm.chat_prompt(&messages, Some(reply::now()))?)
 }
 
-fn now() -> LocalTime {
-    let now = jiff::ZonedDateTime::now();
-    LocalTime {
-        year: now.year().into(),
-        month: now.month() as u8,
-        day: now.day() as u8,
-        hour: now.hour() as u8,
-        minute: now.minute() as u8,
-        second: now.second() as u8,
-    }
-}
-
-fn sampling(args: &SamplingArgs, model: &SamplingOptions) -> SamplingOptions {
-    SamplingOptions {
-        temperature: args.temperature.unwrap_or(model.temperature),
-        top_p: args.top_p.unwrap_or(model.top_p),
-        top_k: args.top_k.unwrap_or(model.top_k),
-        min_p: args.min_p.unwrap_or(model.min_p),
-        // The standard library's hash keys are random: no generator is needed for one number.
-        seed: args.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish()),
-        ..model.clone()
-    }
-}
-
-/// Prints or collects the reply and notes when things happened.
-struct Listener {
-    bar: indicatif::ProgressBar,
-    collect: bool,
-    text: String,
-    started: Instant,
-    prefill: Duration,
-    prompt_tokens: usize,
-    read_at: Instant,
-    last_token: Instant,
-    failure: Option<Failure>,
-}
-
-impl Listener {
-    fn new(prompt_tokens: usize, collect: bool) -> Self {
-        let now = Instant::now();
-        Listener {
-            bar: progress::prompt(prompt_tokens),
-            collect,
-            text: String::new(),
-            started: now,
-            prefill: Duration::ZERO,
-            prompt_tokens,
-            read_at: now,
-            last_token: now,
-            failure: None,
-        }
-    }
-
-    fn hear(&mut self, event: Event<'_>) -> ControlFlow<()> {
-        match event {
-            Event::Prefill(read) => {
-                self.bar.set_position(read as u64);
-                if read == self.prompt_tokens {
-                    self.bar.finish_and_clear();
-                    self.prefill = self.started.elapsed();
-                    self.read_at = Instant::now();
-                    self.last_token = self.read_at;
-                }
-            }
-            Event::Token { .. } => self.last_token = Instant::now(),
-            Event::Text(text) if self.collect => self.text.push_str(text),
-            Event::Text(text) => {
-                if let Err(failure) = print(text) {
-                    self.failure = Some(failure);
-                    return ControlFlow::Break(());
-                }
-            }
-        }
-        if interrupt::check().is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    }
-}
-
-struct Times {
-    load: Duration,
-    prefill: Duration,
-    /// From the end of the prompt to the last token.
-    decode: Duration,
-}
-
-fn statistics(request: &ReplyRequest, reply: &Reply, times: &Times) -> String {
-    let rate = |tokens: usize, time: Duration| {
-        let rate = tokens as f64 / time.as_secs_f64();
-        if rate.is_normal() { format!(", {rate:.1} tok/s") } else { String::new() }
-    };
-    let mut line = format!(
-        "loaded in {:.2} s · prompt {} tokens in {:.2} s{} · answer {} tokens in {:.2} s{} · {}",
-        times.load.as_secs_f64(),
-        reply.prompt_tokens,
-        times.prefill.as_secs_f64(),
-        rate(reply.prompt_tokens, times.prefill),
-        reply.reply_tokens,
-        times.decode.as_secs_f64(),
-        rate(reply.reply_tokens.saturating_sub(1), times.decode),
-        reply.reason.name(),
-    );
-    if request.sampling.temperature > 0.0 {
-        line += &format!(" · seed {}", request.sampling.seed);
-    }
-    line
-}
-
-fn report(model: &str, text: &str, request: &ReplyRequest, reply: &Reply, times: &Times) -> serde_json::Value {
-    json!({
+fn report(model: &str, tokenizer: &Tokenizer, request: &ReplyRequest, answer: &Answer, loaded: Duration) -> Value {
+    let Answer { text, reply, logprobs, times } = answer;
+    let mut report = json!({
         "model": model,
         "text": text,
         "finish_reason": reply.reason.name(),
@@ -182,9 +71,24 @@ fn report(model: &str, text: &str, request: &ReplyRequest, reply: &Reply, times:
             "total_tokens": reply.prompt_tokens + reply.reply_tokens,
         },
         "seconds": {
-            "load": times.load.as_secs_f64(),
+            "load": loaded.as_secs_f64(),
             "prefill": times.prefill.as_secs_f64(),
             "decode": times.decode.as_secs_f64(),
         },
-    })
+    });
+    if request.logprobs.is_some() {
+        let tokens = logprobs.iter().map(|(id, of)| {
+            let mut token = token(tokenizer, *id, of.logprob);
+            token["top"] = of.top.iter().map(|top| self::token(tokenizer, top.id, top.logprob)).collect();
+            token
+        });
+        report["logprobs"] = tokens.collect();
+    }
+    report
+}
+
+/// A token may be part of a character: `bytes` are exact, `text` shows what is no character as U+FFFD.
+fn token(tokenizer: &Tokenizer, id: u32, logprob: f32) -> Value {
+    let bytes = tokenizer.token_bytes(id);
+    json!({ "id": id, "text": String::from_utf8_lossy(bytes), "bytes": bytes, "logprob": logprob })
 }

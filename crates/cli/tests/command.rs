@@ -210,6 +210,118 @@ fn a_reader_that_leaves_is_no_error() {
 }
 
 #[test]
+fn log_probabilities_are_part_of_the_json() {
+    let model = Model::new();
+    let run = |extra: &[&str]| {
+        let args = ["run", "--model", &model.path, "--max-tokens", "5", "--json", "hello"];
+        let json: serde_json::Value = serde_json::from_str(&stdout(&output(&[&args[..], extra].concat()))).unwrap();
+        json
+    };
+    assert!(run(&[]).get("logprobs").is_none());
+    let chosen = run(&["--logprobs"]);
+    let with_top = run(&["--logprobs=3"]);
+    let tokens = with_top["logprobs"].as_array().unwrap();
+    assert_eq!(tokens.len(), 5);
+    let mut bytes = vec![];
+    for (token, chosen) in tokens.iter().zip(chosen["logprobs"].as_array().unwrap()) {
+        assert_eq!((&token["id"], &token["logprob"]), (&chosen["id"], &chosen["logprob"]));
+        assert_eq!((chosen["top"].as_array().unwrap().len(), token["top"].as_array().unwrap().len()), (0, 3));
+        // Greedy: the chosen token is the likeliest.
+        assert_eq!((&token["top"][0]["id"], &token["top"][0]["logprob"]), (&token["id"], &token["logprob"]));
+        assert!(token["logprob"].as_f64().unwrap() < 0.0);
+        bytes.extend(token["bytes"].as_array().unwrap().iter().map(|byte| byte.as_u64().unwrap() as u8));
+    }
+    assert_eq!(String::from_utf8_lossy(&bytes), with_top["text"].as_str().unwrap());
+    assert_eq!(output(&["run", "--logprobs", "--model", &model.path, "x"]).status.code(), Some(2), "only with --json");
+    let too_many = ["run", "--model", &model.path, "--json", "--logprobs=21", "x"];
+    assert_eq!(error(&too_many), "21 alternatives for each token were asked for, expected at most 20");
+}
+
+/// A chat that reads `lines` from a pipe.
+fn chat(model: &Model, extra: &[&str], lines: &str) -> Output {
+    let args = ["chat", "--model", &model.path, "--max-tokens", "8"];
+    let mut child = kapitsa(&[&args[..], extra].concat());
+    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+/// The answers and what was said beside them.
+fn said(output: &Output) -> (Vec<String>, String) {
+    let text = stdout(output);
+    (text.lines().map(String::from).collect(), String::from_utf8(output.stderr.clone()).unwrap())
+}
+
+/// The seed gives answers of eight tokens without a line break.
+const ONE_LINE: [&str; 6] = ["--seed", "3", "--temperature", "0.6", "--top-k", "12"];
+
+#[test]
+fn a_chat_sends_all_that_was_said() {
+    let model = Model::new();
+    let (answers, notes) = said(&chat(&model, &ONE_LINE, "hello\n/stats\nagain\n/stats\n"));
+    assert_eq!(answers.len(), 2, "{answers:?}");
+    let run =
+        stdout(&output(&[&["run", "--model", &model.path, "--max-tokens", "8", "hello"], &ONE_LINE[..]].concat()));
+    assert_eq!(run.trim_end_matches('\n'), answers[0], "the first message is that of `run`");
+    // user:hello<|end|>> is 12 tokens, and the second prompt has the first exchange, too
+    let prompts: Vec<&str> = notes.lines().filter(|line| line.contains("· prompt ")).collect();
+    assert!(prompts[0].starts_with("context 20 of 16384 tokens · prompt 12 tokens"), "{notes}");
+    let second: usize = prompts[1].split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!(second > 20 + 12, "{notes}");
+}
+
+#[test]
+fn commands_change_the_conversation() {
+    let model = Model::new();
+    let answers = |lines: &str| said(&chat(&model, &ONE_LINE, lines)).0;
+    let hello = &answers("hello\n")[0];
+    let again = answers("hello\nagain\n");
+    assert_eq!(&again[0], hello);
+    assert_eq!(answers("x\n/new\nhello\n")[1], *hello);
+    assert_eq!(answers("x\n/undo\nhello\n")[1], *hello);
+    assert_eq!(answers("hello\nx\n/undo\nagain\n")[2], again[1]);
+    assert_ne!(answers("/system be brief\nhello\n")[0], *hello);
+    assert_ne!(answers("hello\n/retry\n")[1], *hello, "another seed");
+    assert_eq!(answers("hello\n/quit\nmore\n").len(), 1);
+    assert_eq!(answers("\n  \n"), [""; 0]);
+    // Three more characters than in `hello`.
+    let (_, notes) = said(&chat(&model, &ONE_LINE, "//etc/hi\n/stats\n/system s\n/system\n/help\n"));
+    assert!(notes.contains("prompt 14 tokens") && notes.contains("\ns\n") && notes.contains("/retry "), "{notes}");
+}
+
+#[test]
+fn a_script_ends_at_its_first_error() {
+    let model = Model::new();
+    let fails = |extra: &[&str], lines: &str| {
+        let output = chat(&model, extra, lines);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let text = String::from_utf8(output.stderr).unwrap();
+        text.lines().last().unwrap().strip_prefix("error: ").unwrap().to_string()
+    };
+    assert!(fails(&[], "/fly\nhello\n").starts_with("unknown command `/fly`; /help lists the commands"));
+    assert_eq!(fails(&[], "/undo\n"), "there is nothing to drop");
+    assert_eq!(fails(&[], "/retry\n"), "there is no message to answer again");
+    let full = fails(&["--context", "24"], "hello\nagain\n");
+    let expected =
+        " tokens with this message, the context 24; make room by /undo or /new, then /retry sends the message again";
+    assert!(full.starts_with("the conversation has ") && full.ends_with(expected), "{full}");
+    let bare = model.folder.path().join("bare.gguf");
+    tiny::speaking_llama().unset("tokenizer.chat_template").write(&bare);
+    assert!(error(&["chat", "--model", path(&bare)]).starts_with("the model has no chat template, so it cannot chat"));
+}
+
+#[test]
+fn an_answer_that_fills_the_context_says_so() {
+    let model = Model::new();
+    let (answers, notes) = said(&chat(&model, &[&ONE_LINE[..], &["--context", "18"]].concat(), "hello\n"));
+    assert_eq!(answers.len(), 1);
+    assert!(
+        notes.contains("the context of 18 tokens is full, so the answer is cut; /undo or /new makes room"),
+        "{notes}"
+    );
+}
+
+#[test]
 fn a_real_model_writes_code() {
     let Some(model) = real_model("qwen2.5-coder-0.5b") else { return };
     let prompt = "Write a Python function that reverses a linked list";

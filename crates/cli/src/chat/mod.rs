@@ -118,7 +118,9 @@ impl Chat {
         print("\n")?;
         let reply::Answer { text, reply, times, .. } = answer;
         self.conversation.add(message, text);
-        self.last = Some((reply, times));
+        if reply.reply_tokens > 0 {
+            self.last = Some((reply, times));
+        }
         let context = self.llm.context();
         match reply.reason {
             FinishReason::Cancelled => return Err(Failure::Interrupted),

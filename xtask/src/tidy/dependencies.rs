@@ -26,7 +26,10 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("memmap2", &["weights"]),
     ("minijinja", &["text"]),
     ("rayon", &["cpu"]),
+    ("rustyline", &["cli"]),
+    ("sysinfo", &["kapitsa"]),
     ("tokenizers", &["text"]),
+    ("tokio", &["engine"]),
     ("tracing-subscriber", &["cli"]),
 ];
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use tokio::sync::mpsc::Sender;
 
 use crate::logprobs::token_logprobs;
-use crate::request::{EngineError, Event, Finish, FinishReason, Request};
+use crate::request::{Event, Finish, FinishReason, Request};
 use crate::sample::{History, OptionsError, SampleError, Sampler, Scratch};
 use crate::scheduler::Part;
 
@@ -133,10 +133,5 @@ impl Reply {
             // There is room, or the step would have been without this reply; a reader who has gone hears nothing.
             let _ = self.events.try_send(event);
         }
-    }
-
-    /// Passes on that the reply cannot go on.
-    pub(crate) fn fail(&self, error: EngineError) {
-        self.send([Event::Failed(error)]);
     }
 }

@@ -25,7 +25,7 @@ pub(crate) fn serve(shared: &Shared, mut runner: Runner) {
             let result = runner.reserve(pages).and_then(|()| forward(&mut runner, &replies, &parts));
             match result {
                 Ok(outputs) => take_in(shared, &mut replies, &parts, &outputs, &mut scratch),
-                Err(error) => fail(shared, &mut replies, &parts, &error.into()),
+                Err(error) => fail(shared, &replies, &parts, &error.into()),
             }
         }
         if let Some(job) = job {
@@ -122,14 +122,15 @@ fn take_in(
     }
 }
 
-/// Ends the replies of a step that failed.
-fn fail(shared: &Shared, replies: &mut HashMap<RequestId, Reply>, parts: &[Part], error: &EngineError) {
+/// Ends the replies of a step that failed; what it was computing may be half written.
+fn fail(shared: &Shared, replies: &HashMap<RequestId, Reply>, parts: &[Part], error: &EngineError) {
     let mut state = shared.lock();
     parts.iter().for_each(|part| state.scheduler.remove(part.id));
     drop(state);
-    parts.iter().for_each(|part| replies[&part.id].fail(error.clone()));
+    parts.iter().for_each(|part| replies[&part.id].send([Event::Failed(error.clone())]));
 }
 
+/// Computes a sequence of its own, with pages that the scheduler lends.
 fn logits(shared: &Shared, runner: &mut Runner, job: &LogitsJob) -> Result<Outputs, DeviceError> {
     let mut state = shared.lock();
     let pages = state.scheduler.borrow(job.tokens.len());

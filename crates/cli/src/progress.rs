@@ -54,11 +54,10 @@ pub(crate) fn spinner(message: &'static str) -> ProgressBar {
     bar
 }
 
-/// A bar over the tokens of a prompt that also shows that time passes. It leaves room in its line for the `^C` of a
-/// terminal, or that would move it to the next line and leave this one behind.
+/// A bar over the tokens of a prompt that also shows that time passes.
 pub(crate) fn prompt(tokens: usize) -> ProgressBar {
     let bar = ProgressBar::new(tokens as u64).with_message("reading the prompt");
-    bar.set_style(style("{spinner} {msg} {bar:24} {pos}/{len} tokens {elapsed}"));
+    bar.set_style(style("{spinner} {msg} {wide_bar} {pos}/{len} tokens {elapsed}"));
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
 }

@@ -67,10 +67,15 @@ fn block(x: &[f32; BLOCK]) -> Block {
     let inverse = 127.0 / max;
     // Adding 1.5 · 2^23 rounds to an integer, ties to even, and leaves it in the low bits.
     const ROUND: f32 = 12_582_912.0;
-    let codes = x.map(|x| (x * inverse + ROUND).to_bits() as i8);
-    let total = |codes: &[i8]| codes.iter().map(|&c| i32::from(c)).sum::<i32>();
-    let (low, high) = (total(&codes[..16]), total(&codes[16..]));
-    let sum = low + high;
+    let mut codes = [0i8; BLOCK];
+    let mut halves = [0i32; 2];
+    for (half, sum) in halves.iter_mut().enumerate() {
+        for i in 16 * half..16 * half + 16 {
+            codes[i] = (x[i] * inverse + ROUND).to_bits() as i8;
+            *sum += i32::from(codes[i]);
+        }
+    }
+    let sum = halves[0] + halves[1];
     Block {
         codes: bytemuck::cast(codes),
         scale,
@@ -79,7 +84,7 @@ fn block(x: &[f32; BLOCK]) -> Block {
             times_8: -8 * sum,
             times_16: -16 * sum,
             times_128: -128 * sum,
-            half_times_32: [-32 * low, -32 * high],
+            half_times_32: [-32 * halves[0], -32 * halves[1]],
         },
     }
 }

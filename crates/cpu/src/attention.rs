@@ -319,9 +319,9 @@ unsafe fn score<S: Simd, E: KvElement, const R: usize, const V: usize>(
                 }
             }
         }
-        for r in 0..R {
-            for v in 0..V {
-                S::store_f32(scores[r].as_mut_ptr().add(at + v * LANES), sums[r][v]);
+        for (scores, sums) in scores.iter_mut().zip(sums) {
+            for (v, sum) in sums.into_iter().enumerate() {
+                S::store_f32(scores.as_mut_ptr().add(at + v * LANES), sum);
             }
         }
     }
@@ -437,9 +437,9 @@ unsafe fn accumulate_at<S: Simd, E: KvElement, const R: usize, const V: usize>(
                 }
             }
         }
-        for r in 0..R {
-            for v in 0..V {
-                S::store_f32(start.add(r * dim + v * LANES), lanes[r][v]);
+        for (r, lanes) in lanes.into_iter().enumerate() {
+            for (v, lanes) in lanes.into_iter().enumerate() {
+                S::store_f32(start.add(r * dim + v * LANES), lanes);
             }
         }
     }

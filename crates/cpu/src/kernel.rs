@@ -16,6 +16,8 @@ use crate::packed::{Bits, HALVES_BYTES, Layout, Packed, SUPER_BYTES, Scales};
 use crate::shared::SharedOut;
 use crate::simd::{LANES, Simd};
 
+/// Bytes that one row is ahead of itself in asking for memory.
+const AHEAD: usize = 8192;
 /// Rows of the largest tile.
 pub(crate) const MAX_ROWS: usize = 8;
 
@@ -275,7 +277,7 @@ unsafe fn dot<S: Simd, C: Codes>(start: i32, codes: &[S::I32], x: &[[i8; 4]]) ->
     unsafe {
         let mut sum = S::splat_i32(start);
         for (codes, x) in codes.iter().zip(x) {
-            let x = i32::from_le_bytes(x.map(|x| x as u8));
+            let x = i32::from_le_bytes(bytemuck::cast(*x));
             sum = if C::WIDE { S::dot4::<true>(sum, *codes, x) } else { S::dot4::<false>(sum, *codes, x) };
         }
         sum
@@ -392,11 +394,9 @@ impl Scaling for Halves {
     unsafe fn add<S: Simd, C: Codes>(sum: S::F32, f: [S::F32; 3], codes: &[S::I32; 8], x: &Block) -> S::F32 {
         // SAFETY: the caller's promise.
         unsafe {
-            let half = |h: usize| {
-                let dot = dot::<S, C>(x.minus.half_times_32[h], &codes[4 * h..][..4], &x.codes[4 * h..][..4]);
-                S::mul(S::to_f32(dot), f[1 + h])
-            };
-            let dot = S::add(half(0), half(1));
+            let low = dot::<S, C>(x.minus.half_times_32[0], &codes[..4], &x.codes[..4]);
+            let high = dot::<S, C>(x.minus.half_times_32[1], &codes[4..], &x.codes[4..]);
+            let dot = S::add(S::mul(S::to_f32(low), f[1]), S::mul(S::to_f32(high), f[2]));
             S::add(sum, S::mul(S::mul(f[0], S::splat(x.scale)), dot))
         }
     }
@@ -462,6 +462,12 @@ unsafe fn blocks<S: Simd, C: Codes, F: Scaling, const R: usize>(
             let mut sums = [S::splat(0.0); R];
             for b in 0..blocks {
                 let words = C::load::<S>(codes.add(b * C::BITS.block_bytes()));
+                if R == 1 {
+                    // One row waits for memory: ask for what comes next. A prefetch of whatever address is harmless.
+                    for line in 0..C::BITS.block_bytes() / 64 {
+                        S::prefetch(codes.wrapping_add(b * C::BITS.block_bytes() + 64 * line + AHEAD));
+                    }
+                }
                 let factors = scaling.factors::<S>(scales, b);
                 for r in 0..R {
                     sums[r] = F::add::<S, C>(sums[r], factors, &words, xs[r].get_unchecked(b));

@@ -13,6 +13,7 @@ mod resolve;
 mod text;
 
 pub use error::Error;
+pub use kapitsa_cpu::Activations;
 pub use kapitsa_engine::sample::SamplingOptions;
 pub use kapitsa_engine::{Engine, MAX_TOP_LOGPROBS, TokenLogprob, TokenLogprobs};
 pub use kapitsa_tensor::DType;

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use kapitsa_cpu::Cpu;
+use kapitsa_cpu::{Activations, Cpu, CpuOptions};
 use kapitsa_engine::{Engine, Limits, Runner};
 use kapitsa_ops::kv::KvLayout;
-use kapitsa_tensor::{DType, Weight};
+use kapitsa_tensor::DType;
 use kapitsa_weights::Checkpoint;
 
 use crate::{Error, memory};
@@ -17,6 +17,8 @@ pub struct OpenOptions {
     pub threads: Option<usize>,
     /// Element type of the KV cache.
     pub kv: DType,
+    /// What quantised weights multiply.
+    pub activations: Activations,
     /// Tokens that a conversation can hold. If `None`, what the model was trained for, or less if memory is short.
     pub context: Option<usize>,
     /// Replies under way at a time.
@@ -27,14 +29,21 @@ pub struct OpenOptions {
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        OpenOptions { threads: None, kv: DType::F16, context: None, slots: 4, queue: 64 }
+        OpenOptions {
+            threads: None,
+            kv: DType::F16,
+            activations: Activations::Int8,
+            context: None,
+            slots: 4,
+            queue: 64,
+        }
     }
 }
 
 impl OpenOptions {
     /// f32 activations and f32 KV cache everywhere.
     pub fn exact(self) -> Self {
-        OpenOptions { kv: DType::F32, ..self }
+        OpenOptions { kv: DType::F32, activations: Activations::F32, ..self }
     }
 }
 
@@ -47,8 +56,9 @@ pub(crate) fn engine(checkpoint: &Checkpoint, options: &OpenOptions) -> Result<E
     }
     let layout = KvLayout::new(options.kv, &info.kv);
     let threads = options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
-    let backend = Cpu::new(layout.clone(), &kapitsa_cpu::CpuOptions::new(threads))?;
-    let runner = Runner::load(model, Box::new(backend), &layout, &mut |weight| copied(checkpoint, weight))?;
+    let cpu = CpuOptions { activations: options.activations, ..CpuOptions::new(threads) };
+    let backend = Cpu::new(layout.clone(), &cpu)?;
+    let runner = Runner::load(model, Box::new(backend), &layout, &mut |weight| checkpoint.release(weight))?;
     let limits = limits(&layout, info.context, options, memory::available())?;
     let (context, kv_tokens) = (limits.context, limits.kv_tokens);
     tracing::info!(
@@ -62,9 +72,6 @@ pub(crate) fn engine(checkpoint: &Checkpoint, options: &OpenOptions) -> Result<E
     );
     Ok(Engine::start(runner, limits)?)
 }
-
-/// A device has its own copy of a weight: the file's pages are needed no more.
-fn copied(_checkpoint: &Checkpoint, _weight: &Weight) {}
 
 /// What fits the memory that is left once the weights are loaded. Pages of the KV cache are made when tokens need them, so
 /// this is a bound, not a reservation.

@@ -4,9 +4,12 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use kapitsa_tensor::Weight;
+
 use crate::folder::{Source, open_safetensors, read_text};
 use crate::gguf::config::{TensorTable, convert, is_known};
 use crate::gguf::{self, Metadata};
+use crate::map::Map;
 use crate::mlx::Quantization;
 use crate::store::Store;
 use crate::{Config, LoadError, Weights};
@@ -30,7 +33,7 @@ const DERIVED: &[&str] = &["rotary_emb.inv_freq", "rotary_emb.cos_cached", "rota
 pub struct Checkpoint {
     config: Config,
     store: Store,
-    file_bytes: u64,
+    maps: Vec<Map>,
     tokenizer: TokenizerSource,
 }
 
@@ -94,7 +97,7 @@ impl Checkpoint {
 
     fn open_gguf(path: &Path) -> Result<Checkpoint, LoadError> {
         let files = gguf::split::open(path)?;
-        let file_bytes = files.iter().map(|file| file.bytes).sum();
+        let maps = files.iter().map(|file| file.map.clone()).collect();
         let shapes = files.iter().flat_map(|file| &file.tensors);
         let shapes = Shapes(shapes.map(|tensor| (tensor.name.as_str(), &tensor.shape[..])).collect());
         let converted = convert(&files[0].metadata, &shapes)?;
@@ -110,7 +113,7 @@ impl Checkpoint {
         let config = Config::new(&path, converted.values, converted.origins);
         let translate = metadata.opt_str("general.architecture")?.is_some_and(is_known);
         let store = Store::from_gguf(path, tensors, translate)?;
-        Ok(Checkpoint { config, store, file_bytes, tokenizer: TokenizerSource::Gguf(Box::new(metadata)) })
+        Ok(Checkpoint { config, store, maps, tokenizer: TokenizerSource::Gguf(Box::new(metadata)) })
     }
 
     fn open_folder(folder: &Path, named: Option<&str>) -> Result<Checkpoint, LoadError> {
@@ -120,7 +123,7 @@ impl Checkpoint {
         })?;
         let config = Config::from_json(&config_path, &text)?;
         let files = open_safetensors(folder, named)?;
-        let file_bytes = files.iter().map(|file| file.bytes).sum();
+        let maps = files.iter().map(|file| file.map.clone()).collect();
         let quantization = Quantization::read(&config)?;
         let written_by_mlx = files.iter().any(|file| file.metadata.get("format").is_some_and(|format| format == "mlx"));
         let container =
@@ -130,7 +133,7 @@ impl Checkpoint {
             _ => folder.into(),
         };
         let store = Store::from_safetensors(path, files, container, quantization.unwrap_or_default())?;
-        Ok(Checkpoint { config, store, file_bytes, tokenizer: TokenizerSource::Folder(folder.into()) })
+        Ok(Checkpoint { config, store, maps, tokenizer: TokenizerSource::Folder(folder.into()) })
     }
 
     /// The model's configuration, with Hugging Face key names for GGUF, too.
@@ -207,7 +210,15 @@ impl Checkpoint {
 
     /// Size of all files together.
     pub fn file_bytes(&self) -> u64 {
-        self.file_bytes
+        self.maps.iter().map(Map::len).sum()
+    }
+
+    /// Gives back the memory that holds the stored bytes of `weight`, once a device has its own copy. They can still be
+    /// read, but come from the file again.
+    pub fn release(&self, weight: &Weight) {
+        for plane in weight.planes() {
+            self.maps.iter().for_each(|map| map.release(plane));
+        }
     }
 }
 

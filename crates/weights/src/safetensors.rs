@@ -19,7 +19,7 @@ use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
 use crate::LoadError;
 use crate::error::short;
-use crate::map::map_file;
+use crate::map::Map;
 
 /// Largest header. The reference implementation's limit.
 const MAX_HEADER_BYTES: u64 = 100_000_000;
@@ -41,14 +41,14 @@ pub(crate) struct File {
     pub(crate) tensors: Vec<Tensor>,
     /// `__metadata__`, such as `format`: `pt` or `mlx`.
     pub(crate) metadata: HashMap<String, String>,
-    pub(crate) bytes: u64,
+    pub(crate) map: Map,
 }
 
 impl File {
     /// Maps `path` and checks its header: after this every tensor lies inside the file and has the size of its shape.
     pub(crate) fn open(path: &Path) -> Result<Self, LoadError> {
-        let data = map_file(path)?;
-        let bytes = data.len() as u64;
+        let map = Map::open(path)?;
+        let (data, bytes) = (map.bytes(), map.len());
         let fail = |reason: String| LoadError::malformed(path, reason);
         let cut = |expected, what: String| LoadError::Truncated { path: path.into(), found: bytes, expected, what };
 
@@ -70,7 +70,7 @@ impl File {
             PlaceError::Malformed(name, reason) => LoadError::tensor(name, reason).in_file(path),
             PlaceError::Truncated(expected) => cut((8 + length).saturating_add(expected), "all tensors".into()),
         })?;
-        Ok(File { path: path.into(), tensors, metadata: header.metadata, bytes })
+        Ok(File { path: path.into(), tensors, metadata: header.metadata, map })
     }
 }
 

@@ -14,6 +14,11 @@ impl Simd for Avx2 {
     type F32 = [__m256; 2];
 
     #[inline(always)]
+    unsafe fn prefetch(at: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+    }
+
+    #[inline(always)]
     unsafe fn splat_i32(value: i32) -> Self::I32 {
         unsafe { [_mm256_set1_epi32(value); 2] }
     }
@@ -52,13 +57,13 @@ impl Simd for Avx2 {
     #[inline(always)]
     unsafe fn shl<const BITS: u32>(a: Self::I32) -> Self::I32 {
         let count = BITS as i32;
-        unsafe { a.map(|a| _mm256_sll_epi32(a, _mm_cvtsi32_si128(count))) }
+        unsafe { [_mm256_sll_epi32(a[0], _mm_cvtsi32_si128(count)), _mm256_sll_epi32(a[1], _mm_cvtsi32_si128(count))] }
     }
 
     #[inline(always)]
     unsafe fn shr<const BITS: u32>(a: Self::I32) -> Self::I32 {
         let count = BITS as i32;
-        unsafe { a.map(|a| _mm256_srl_epi32(a, _mm_cvtsi32_si128(count))) }
+        unsafe { [_mm256_srl_epi32(a[0], _mm_cvtsi32_si128(count)), _mm256_srl_epi32(a[1], _mm_cvtsi32_si128(count))] }
     }
 
     #[inline(always)]

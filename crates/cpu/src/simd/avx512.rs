@@ -14,6 +14,11 @@ impl Simd for Avx512 {
     type F32 = __m512;
 
     #[inline(always)]
+    unsafe fn prefetch(at: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+    }
+
+    #[inline(always)]
     unsafe fn splat_i32(value: i32) -> Self::I32 {
         unsafe { _mm512_set1_epi32(value) }
     }

@@ -28,6 +28,9 @@ pub(crate) trait Simd {
     /// 16 lanes of f32.
     type F32: Copy;
 
+    /// Brings a cache line near. Any address will do.
+    #[inline(always)]
+    unsafe fn prefetch(_: *const u8) {}
     unsafe fn splat_i32(value: i32) -> Self::I32;
     unsafe fn load_bytes(from: *const u8) -> Self::I32;
     unsafe fn load_u8(from: *const u8) -> Self::I32;

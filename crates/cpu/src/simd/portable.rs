@@ -1,11 +1,35 @@
 //! Arrays: the definition of every operation, and what machines without wider vectors run.
 
-use half::{bf16, f16};
-
 use super::{LANES, Simd};
 
 /// Whatever the build targets.
 pub(crate) struct Portable;
+
+/// `of(0), of(1), ...`; a plain loop, since those of the standard library are not always inlined.
+#[inline(always)]
+fn lanes<T: Copy + Default>(of: impl Fn(usize) -> T) -> [T; LANES] {
+    let mut lanes = [T::default(); LANES];
+    for (l, lane) in lanes.iter_mut().enumerate() {
+        *lane = of(l);
+    }
+    lanes
+}
+
+/// # Safety
+/// `from` is valid for 16 elements, whatever its alignment.
+#[inline(always)]
+unsafe fn load<T>(from: *const u8) -> [T; LANES] {
+    // SAFETY: the caller's promise.
+    unsafe { from.cast::<[T; LANES]>().read_unaligned() }
+}
+
+/// IEEE binary16 to binary32: the exponent is moved by a product that is exact for subnormal numbers, too.
+#[inline(always)]
+fn widen(half: u16) -> f32 {
+    let (sign, magnitude) = (u32::from(half & 0x8000) << 16, u32::from(half & 0x7fff) << 13);
+    let number = (f32::from_bits(magnitude) * f32::from_bits(0x7780_0000)).to_bits(); // 2^112
+    f32::from_bits(sign | if half & 0x7c00 == 0x7c00 { magnitude | 0x7f80_0000 } else { number })
+}
 
 impl Simd for Portable {
     type I32 = [i32; LANES];
@@ -18,55 +42,55 @@ impl Simd for Portable {
 
     #[inline(always)]
     unsafe fn load_bytes(from: *const u8) -> Self::I32 {
-        // SAFETY: 64 bytes are readable by the caller's promise; any alignment will do.
-        unsafe { from.cast::<[[u8; 4]; LANES]>().read_unaligned() }.map(i32::from_le_bytes)
+        // SAFETY: the caller's promise.
+        let words = unsafe { load::<[u8; 4]>(from) };
+        lanes(|l| i32::from_le_bytes(words[l]))
     }
 
     #[inline(always)]
     unsafe fn load_u8(from: *const u8) -> Self::I32 {
-        // SAFETY: 16 bytes are readable by the caller's promise.
-        unsafe { from.cast::<[u8; LANES]>().read_unaligned() }.map(i32::from)
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { load::<u8>(from) };
+        lanes(|l| i32::from(bytes[l]))
     }
 
     #[inline(always)]
     unsafe fn load_i8(from: *const u8) -> Self::I32 {
-        // SAFETY: 16 bytes are readable by the caller's promise.
-        unsafe { from.cast::<[i8; LANES]>().read_unaligned() }.map(i32::from)
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { load::<i8>(from) };
+        lanes(|l| i32::from(bytes[l]))
     }
 
     #[inline(always)]
     unsafe fn and(a: Self::I32, b: Self::I32) -> Self::I32 {
-        std::array::from_fn(|l| a[l] & b[l])
+        lanes(|l| a[l] & b[l])
     }
 
     #[inline(always)]
     unsafe fn or(a: Self::I32, b: Self::I32) -> Self::I32 {
-        std::array::from_fn(|l| a[l] | b[l])
+        lanes(|l| a[l] | b[l])
     }
 
     #[inline(always)]
     unsafe fn shl<const BITS: u32>(a: Self::I32) -> Self::I32 {
-        a.map(|v| v << BITS)
+        lanes(|l| a[l] << BITS)
     }
 
     #[inline(always)]
     unsafe fn shr<const BITS: u32>(a: Self::I32) -> Self::I32 {
-        a.map(|v| (v as u32 >> BITS) as i32)
+        lanes(|l| (a[l] as u32 >> BITS) as i32)
     }
 
     #[inline(always)]
     unsafe fn dot4<const WIDE: bool>(sum: Self::I32, codes: Self::I32, x: i32) -> Self::I32 {
-        let x = x.to_le_bytes().map(|x| i32::from(x as i8));
-        std::array::from_fn(|l| {
-            let code = codes[l] as u32;
-            let product = |i: usize| (code >> (8 * i) & 0xff) as i32 * x[i];
-            sum[l] + product(0) + product(1) + product(2) + product(3)
-        })
+        let x = x.to_le_bytes();
+        let product = |l: usize, i: usize| (codes[l] >> (8 * i) & 0xff) * i32::from(x[i] as i8);
+        lanes(|l| sum[l] + product(l, 0) + product(l, 1) + product(l, 2) + product(l, 3))
     }
 
     #[inline(always)]
     unsafe fn to_f32(a: Self::I32) -> Self::F32 {
-        a.map(|v| v as f32)
+        lanes(|l| a[l] as f32)
     }
 
     #[inline(always)]
@@ -76,20 +100,22 @@ impl Simd for Portable {
 
     #[inline(always)]
     unsafe fn load_f32(from: *const f32) -> Self::F32 {
-        // SAFETY: 64 bytes are readable by the caller's promise.
-        unsafe { from.cast::<[f32; LANES]>().read_unaligned() }
+        // SAFETY: the caller's promise.
+        unsafe { load(from.cast()) }
     }
 
     #[inline(always)]
     unsafe fn load_f16(from: *const u16) -> Self::F32 {
-        // SAFETY: 32 bytes are readable by the caller's promise.
-        unsafe { from.cast::<[u16; LANES]>().read_unaligned() }.map(|bits| f16::from_bits(bits).to_f32())
+        // SAFETY: the caller's promise.
+        let halves = unsafe { load::<u16>(from.cast()) };
+        lanes(|l| widen(halves[l]))
     }
 
     #[inline(always)]
     unsafe fn load_bf16(from: *const u16) -> Self::F32 {
-        // SAFETY: 32 bytes are readable by the caller's promise.
-        unsafe { from.cast::<[u16; LANES]>().read_unaligned() }.map(|bits| bf16::from_bits(bits).to_f32())
+        // SAFETY: the caller's promise.
+        let halves = unsafe { load::<u16>(from.cast()) };
+        lanes(|l| f32::from_bits(u32::from(halves[l]) << 16))
     }
 
     #[inline(always)]
@@ -100,11 +126,24 @@ impl Simd for Portable {
 
     #[inline(always)]
     unsafe fn add(a: Self::F32, b: Self::F32) -> Self::F32 {
-        std::array::from_fn(|l| a[l] + b[l])
+        lanes(|l| a[l] + b[l])
     }
 
     #[inline(always)]
     unsafe fn mul(a: Self::F32, b: Self::F32) -> Self::F32 {
-        std::array::from_fn(|l| a[l] * b[l])
+        lanes(|l| a[l] * b[l])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::widen;
+
+    #[test]
+    fn all_halves_widen_exactly() {
+        for bits in 0..=u16::MAX {
+            let (found, expected) = (widen(bits), half::f16::from_bits(bits).to_f32());
+            assert!(found.to_bits() == expected.to_bits() || (found.is_nan() && expected.is_nan()), "{bits:#x}");
+        }
     }
 }

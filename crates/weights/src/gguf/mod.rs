@@ -23,7 +23,7 @@ use bytes::Bytes;
 
 use crate::LoadError;
 use crate::error::short;
-use crate::map::map_file;
+use crate::map::Map;
 pub use metadata::{Array, Metadata, Scalar, Strings, Value};
 use reader::{Fault, Reader};
 use types::TensorType;
@@ -54,14 +54,14 @@ pub(crate) struct File {
     pub(crate) path: Arc<Path>,
     pub(crate) metadata: Metadata,
     pub(crate) tensors: Vec<Tensor>,
-    pub(crate) bytes: u64,
+    pub(crate) map: Map,
 }
 
 impl File {
     /// Maps `path` and checks its header: after this every tensor of a known type lies inside the file.
     pub(crate) fn open(path: &Path) -> Result<Self, LoadError> {
-        let data = map_file(path)?;
-        let bytes = data.len() as u64;
+        let map = Map::open(path)?;
+        let (data, bytes) = (map.bytes(), map.len());
         let path: Arc<Path> = path.into();
         let (metadata, tensors) = read(&data, path.clone()).map_err(|fault| match fault {
             Fault::Truncated { expected, what } => {
@@ -70,7 +70,7 @@ impl File {
             Fault::Malformed(reason) => LoadError::malformed(&*path, reason),
             Fault::Unsupported(reason) => LoadError::unsupported(&*path, reason),
         })?;
-        Ok(File { path, metadata, tensors, bytes })
+        Ok(File { path, metadata, tensors, map })
     }
 }
 

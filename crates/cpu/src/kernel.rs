@@ -17,7 +17,7 @@ use crate::shared::SharedOut;
 use crate::simd::{LANES, Simd};
 
 /// Bytes that one row is ahead of itself in asking for memory.
-const AHEAD: usize = 8192;
+pub(crate) const AHEAD: usize = 4096;
 /// Rows of the largest tile.
 pub(crate) const MAX_ROWS: usize = 8;
 

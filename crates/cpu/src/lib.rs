@@ -9,6 +9,7 @@
 mod activations;
 mod attention;
 mod backend;
+mod bandwidth;
 mod element;
 mod exp;
 mod isa;
@@ -22,4 +23,5 @@ mod simd;
 mod step;
 
 pub use backend::{Activations, Cpu, CpuOptions};
+pub use bandwidth::read_bandwidth;
 pub use isa::Isa;

@@ -158,7 +158,7 @@ unsafe fn plain<S: Simd, E: Element, const R: usize>(tile: &Tile<'_, '_>, xs: &[
         let weights = match tile.weights {
             Weights::Packed(packed) => {
                 assert_eq!(packed.cols, cols);
-                packed.panel(panel)
+                packed.panel(panel).wrapping_add(packed.codes)
             }
             Weights::Panel(panel) => {
                 assert_eq!(panel.len(), cols * LANES);
@@ -262,10 +262,18 @@ impl Codes for Eight {
 
 /// How a block's integer sums become f32.
 trait Scaling: Copy {
+    /// What several blocks share.
+    type Head<S: Simd>: Copy;
     /// What is read once for all rows.
     type Factors<S: Simd>: Copy;
-    /// Factors of block `block` of a panel whose scales begin at `from`.
-    unsafe fn factors<S: Simd>(self, from: *const u8, block: usize) -> Self::Factors<S>;
+    /// Blocks that share a head.
+    fn group(self) -> usize;
+    /// Bytes of the scales of a group.
+    fn group_bytes(self) -> usize;
+    /// The head of the group whose scales begin at `from`.
+    unsafe fn head<S: Simd>(self, from: *const u8) -> Self::Head<S>;
+    /// Factors of the group's block `block`.
+    unsafe fn factors<S: Simd>(from: *const u8, head: Self::Head<S>, block: usize) -> Self::Factors<S>;
     /// `sum` and the block's share.
     unsafe fn add<S: Simd, C: Codes>(sum: S::F32, factors: Self::Factors<S>, codes: &[S::I32; 8], x: &Block) -> S::F32;
 }
@@ -289,12 +297,26 @@ unsafe fn dot<S: Simd, C: Codes>(start: i32, codes: &[S::I32], x: &[[i8; 4]]) ->
 struct Centred<const ZERO: u8>;
 
 impl<const ZERO: u8> Scaling for Centred<ZERO> {
+    type Head<S: Simd> = S::F32;
     type Factors<S: Simd> = S::F32;
 
+    fn group(self) -> usize {
+        1
+    }
+
+    fn group_bytes(self) -> usize {
+        32
+    }
+
     #[inline(always)]
-    unsafe fn factors<S: Simd>(self, from: *const u8, block: usize) -> S::F32 {
+    unsafe fn head<S: Simd>(self, from: *const u8) -> S::F32 {
         // SAFETY: the caller's promise.
-        unsafe { S::load_f16(from.add(block * 32).cast()) }
+        unsafe { S::load_f16(from.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn factors<S: Simd>(_: *const u8, scale: S::F32, _: usize) -> S::F32 {
+        scale
     }
 
     #[inline(always)]
@@ -330,12 +352,26 @@ unsafe fn add_pair<S: Simd, C: Codes>(sum: S::F32, pair: Pair<S>, codes: &[S::I3
 struct Affine;
 
 impl Scaling for Affine {
+    type Head<S: Simd> = Pair<S>;
     type Factors<S: Simd> = Pair<S>;
 
+    fn group(self) -> usize {
+        1
+    }
+
+    fn group_bytes(self) -> usize {
+        64
+    }
+
     #[inline(always)]
-    unsafe fn factors<S: Simd>(self, from: *const u8, block: usize) -> Pair<S> {
+    unsafe fn head<S: Simd>(self, from: *const u8) -> Pair<S> {
         // SAFETY: the caller's promise.
-        unsafe { (S::load_f16(from.add(block * 64).cast()), S::load_f16(from.add(block * 64 + 32).cast())) }
+        unsafe { (S::load_f16(from.cast()), S::load_f16(from.add(32).cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn factors<S: Simd>(_: *const u8, pair: Pair<S>, _: usize) -> Pair<S> {
+        pair
     }
 
     #[inline(always)]
@@ -350,16 +386,31 @@ impl Scaling for Affine {
 struct Super;
 
 impl Scaling for Super {
+    /// `d` and `-dmin`.
+    type Head<S: Simd> = Pair<S>;
     type Factors<S: Simd> = Pair<S>;
 
+    fn group(self) -> usize {
+        8
+    }
+
+    fn group_bytes(self) -> usize {
+        SUPER_BYTES
+    }
+
     #[inline(always)]
-    unsafe fn factors<S: Simd>(self, from: *const u8, block: usize) -> Pair<S> {
+    unsafe fn head<S: Simd>(self, from: *const u8) -> Pair<S> {
+        // SAFETY: the caller's promise.
+        unsafe { (S::load_f16(from.cast()), S::load_f16(from.add(32).cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn factors<S: Simd>(from: *const u8, head: Pair<S>, block: usize) -> Pair<S> {
         // SAFETY: the caller's promise.
         unsafe {
-            let head = from.add(block / 8 * SUPER_BYTES);
-            let small = head.add(64 + block % 8 * 32);
-            let scale = S::mul(S::load_f16(head.cast()), S::to_f32(S::load_u8(small)));
-            (scale, S::mul(S::load_f16(head.add(32).cast()), S::to_f32(S::load_u8(small.add(16)))))
+            let small = from.add(64 + block * 32);
+            let scale = S::mul(head.0, S::to_f32(S::load_u8(small)));
+            (scale, S::mul(head.1, S::to_f32(S::load_u8(small.add(16)))))
         }
     }
 
@@ -375,17 +426,31 @@ impl Scaling for Super {
 struct Halves;
 
 impl Scaling for Halves {
+    /// `d`.
+    type Head<S: Simd> = S::F32;
     /// `d` and the scales of the halves.
     type Factors<S: Simd> = [S::F32; 3];
 
+    fn group(self) -> usize {
+        8
+    }
+
+    fn group_bytes(self) -> usize {
+        HALVES_BYTES
+    }
+
     #[inline(always)]
-    unsafe fn factors<S: Simd>(self, from: *const u8, block: usize) -> [S::F32; 3] {
+    unsafe fn head<S: Simd>(self, from: *const u8) -> S::F32 {
+        // SAFETY: the caller's promise.
+        unsafe { S::load_f16(from.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn factors<S: Simd>(from: *const u8, d: S::F32, block: usize) -> [S::F32; 3] {
         // SAFETY: the caller's promise.
         unsafe {
-            let head = from.add(block / 8 * HALVES_BYTES);
-            let small = head.add(32 + block % 8 * 32);
-            let scale = |from| S::to_f32(S::load_i8(from));
-            [S::load_f16(head.cast()), scale(small), scale(small.add(16))]
+            let small = from.add(32 + block * 32);
+            [d, S::to_f32(S::load_i8(small)), S::to_f32(S::load_i8(small.add(16)))]
         }
     }
 
@@ -410,28 +475,32 @@ struct Groups {
 }
 
 impl Scaling for Groups {
+    type Head<S: Simd> = Pair<S>;
     type Factors<S: Simd> = Pair<S>;
 
+    fn group(self) -> usize {
+        self.group
+    }
+
+    fn group_bytes(self) -> usize {
+        2 * LANES * self.dtype.bytes()
+    }
+
     #[inline(always)]
-    unsafe fn factors<S: Simd>(self, from: *const u8, block: usize) -> Pair<S> {
-        let group = block / self.group * 2 * LANES;
+    unsafe fn head<S: Simd>(self, from: *const u8) -> Pair<S> {
         // SAFETY: the caller's promise.
         unsafe {
             match self.dtype {
-                DType::F32 => {
-                    let from = from.cast::<f32>().add(group);
-                    (S::load_f32(from), S::load_f32(from.add(LANES)))
-                }
-                DType::F16 => {
-                    let from = from.cast::<u16>().add(group);
-                    (S::load_f16(from), S::load_f16(from.add(LANES)))
-                }
-                DType::Bf16 => {
-                    let from = from.cast::<u16>().add(group);
-                    (S::load_bf16(from), S::load_bf16(from.add(LANES)))
-                }
+                DType::F32 => (S::load_f32(from.cast()), S::load_f32(from.cast::<f32>().add(LANES))),
+                DType::F16 => (S::load_f16(from.cast()), S::load_f16(from.cast::<u16>().add(LANES))),
+                DType::Bf16 => (S::load_bf16(from.cast()), S::load_bf16(from.cast::<u16>().add(LANES))),
             }
         }
+    }
+
+    #[inline(always)]
+    unsafe fn factors<S: Simd>(_: *const u8, pair: Pair<S>, _: usize) -> Pair<S> {
+        pair
     }
 
     #[inline(always)]
@@ -454,23 +523,29 @@ unsafe fn blocks<S: Simd, C: Codes, F: Scaling, const R: usize>(
     let xs: [&[Block]; R] = std::array::from_fn(|r| xs[first + r]);
     let blocks = packed.cols / BLOCK;
     assert!(xs.iter().all(|x| x.len() == blocks));
+    let step = packed.panel_bytes / blocks;
     for panel in tile.outputs.start / LANES..tile.outputs.end.div_ceil(LANES) {
-        let codes = packed.panel(panel);
+        let start = packed.panel(panel);
         // SAFETY: a panel holds the codes and scales of `blocks` blocks, and every row has as many.
         unsafe {
-            let scales = codes.add(packed.codes);
+            let (scales, codes) = (start, start.add(packed.codes));
             let mut sums = [S::splat(0.0); R];
-            for b in 0..blocks {
-                let words = C::load::<S>(codes.add(b * C::BITS.block_bytes()));
-                if R == 1 {
-                    // One row waits for memory: ask for what comes next. A prefetch of whatever address is harmless.
-                    for line in 0..C::BITS.block_bytes() / 64 {
-                        S::prefetch(codes.wrapping_add(b * C::BITS.block_bytes() + 64 * line + AHEAD));
+            for group in 0..blocks / scaling.group() {
+                let scales = scales.add(group * scaling.group_bytes());
+                let head = scaling.head::<S>(scales);
+                for block in 0..scaling.group() {
+                    let b = group * scaling.group() + block;
+                    if R == 1 {
+                        // One row waits for memory: ask for what comes next, at the pace at which panels are used up.
+                        for line in 0..=C::BITS.block_bytes() / 64 {
+                            S::prefetch(start.wrapping_add(b * step + 64 * line + AHEAD));
+                        }
                     }
-                }
-                let factors = scaling.factors::<S>(scales, b);
-                for r in 0..R {
-                    sums[r] = F::add::<S, C>(sums[r], factors, &words, xs[r].get_unchecked(b));
+                    let words = C::load::<S>(codes.add(b * C::BITS.block_bytes()));
+                    let factors = F::factors::<S>(scales, head, block);
+                    for r in 0..R {
+                        sums[r] = F::add::<S, C>(sums[r], factors, &words, xs[r].get_unchecked(b));
+                    }
                 }
             }
             emit::<S, R>(tile, first, panel, sums);

@@ -88,7 +88,7 @@ proptest! {
         let kind = rng.below(100);
         let weight = rng.weight(kind, outputs, inputs);
         let bias = bias.then(|| Vector::new("bias", rng.values(outputs, 1.0)));
-        check(&batch, layout, 0, 1e-5, |rec| {
+        check(&batch, layout, 0, 5e-5, |rec| {
             let x = eight_bit_input(&mut rng, rec, inputs);
             rec.linear(x, &weight, bias.as_ref())
         });
@@ -136,7 +136,7 @@ proptest! {
         let k = 1 + rng.below(experts);
         let weights: Arc<[Weight]> = (0..experts).map(|kind| rng.weight(kind, outputs, 32 * blocks)).collect();
         for per_choice in [false, true] {
-            check(&batch, layout.clone(), 0, 1e-5, |rec| {
+            check(&batch, layout.clone(), 0, 5e-5, |rec| {
                 let logits = input(&mut rng, rec, experts);
                 let x = eight_bit_input(&mut rng, rec, 32 * blocks * if per_choice { k } else { 1 });
                 let ids = rec.route(logits, k);

@@ -1,6 +1,6 @@
 //! Weights as the product kernels read them: panels of 16 outputs side by side.
 //!
-//! A panel holds all inputs of 16 outputs, codes first, then scales, both in the order of the inputs. The values are those of
+//! A panel holds all inputs of 16 outputs, scales first, then codes, both in the order of the inputs. The values are those of
 //! the stored format, bit for bit; only their places differ. The last panel of a weight is filled up with zeros.
 //!
 //! Codes come in blocks of 32 inputs. Word `i` (of 8) of a block is a vector whose lane `l` holds the codes of inputs
@@ -65,10 +65,10 @@ pub(crate) enum Scales {
 pub(crate) struct Packed {
     pub(crate) layout: Layout,
     pub(crate) cols: usize,
-    /// Bytes of a panel's codes, or of all its plain elements.
+    /// Where a panel's codes or plain elements begin.
     pub(crate) codes: usize,
     /// Bytes of a panel.
-    panel: usize,
+    pub(crate) panel_bytes: usize,
     data: Vec<Line>,
 }
 
@@ -165,7 +165,8 @@ impl Packed {
     pub(crate) fn new(weight: &Weight, layout: Layout, pool: &mut Pool) -> Result<Packed, DeviceError> {
         let (rows, cols) = (weight.rows(), weight.cols());
         let (codes, scales) = layout.panel_bytes(cols);
-        let panel = (codes + scales).next_multiple_of(64);
+        let at = scales.next_multiple_of(64);
+        let panel = (at + codes).next_multiple_of(64);
         let panels = rows.div_ceil(LANES);
         let out_of_memory = |()| DeviceError::OutOfMemory { what: "packed weights", bytes: panels * panel };
         let mut data: Vec<Line> = bytemuck::try_zeroed_vec(panels * panel / 64).map_err(out_of_memory)?;
@@ -175,17 +176,18 @@ impl Packed {
             let lines = unsafe { out.part(p * panel / 64, panel / 64) };
             // SAFETY: lines are bytes without padding.
             let bytes = unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast::<u8>(), panel) };
-            let (codes, scales) = bytes.split_at_mut(codes);
+            let (head, rest) = bytes.split_at_mut(at);
+            let (scales, codes) = (&mut head[..scales], &mut rest[..codes]);
             for lane in 0..LANES.min(rows - p * LANES) {
                 read::row(layout, weight, p * LANES + lane, lane, codes, scales);
             }
         });
-        Ok(Packed { layout, cols, codes, panel, data })
+        Ok(Packed { layout, cols, codes: at, panel_bytes: panel, data })
     }
 
     /// Start of a panel, a multiple of 64 bytes.
     pub(crate) fn panel(&self, index: usize) -> *const u8 {
-        self.data[index * self.panel / 64..][..self.panel / 64].as_ptr().cast()
+        self.data[index * self.panel_bytes / 64..][..self.panel_bytes / 64].as_ptr().cast()
     }
 }
 

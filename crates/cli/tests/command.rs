@@ -321,6 +321,31 @@ fn an_answer_that_fills_the_context_says_so() {
     );
 }
 
+/// Weights are packed tensor by tensor, and the pages of the file go back meanwhile.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_real_model_takes_no_more_memory_than_its_file_and_its_cache() {
+    use std::io::Read;
+
+    let Some(model) = real_model("qwen2.5-coder-0.5b") else { return };
+    let args = ["run", "--model", path(&model), "--max-tokens", "30", "--temperature", "0", "Count from 1 to 100."];
+    let mut child = kapitsa(&args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    let mut stdout = child.stdout.take().unwrap();
+    let mut peak = 0;
+    // The peak is known as long as the process is there; it is reached before the first text comes.
+    while stdout.read(&mut [0; 64]).unwrap() > 0 {
+        let status = std::fs::read_to_string(&status).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        peak = line.map_or(peak, |line| line.trim().trim_end_matches(" kB").parse().unwrap());
+    }
+    assert!(child.wait().unwrap().success());
+    // 24 layers of two KV heads of 64 elements, keys and values in f16, for two pages of 64 tokens.
+    let cache = 24 * 2 * 64 * 2 * 2 * 2 * 64;
+    let limit = std::fs::metadata(&model).unwrap().len() + cache + 150_000_000;
+    assert!((100_000..=limit / 1024).contains(&peak), "a peak of {peak} kB, expected at most {} kB", limit / 1024);
+}
+
 #[test]
 fn a_real_model_writes_code() {
     let Some(model) = real_model("qwen2.5-coder-0.5b") else { return };

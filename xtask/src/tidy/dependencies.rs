@@ -25,7 +25,6 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("indicatif", &["cli"]),
     ("memmap2", &["weights"]),
     ("minijinja", &["text"]),
-    ("rayon", &["cpu"]),
     ("rustyline", &["cli"]),
     ("sysinfo", &["kapitsa"]),
     ("tokenizers", &["text"]),
@@ -108,9 +107,9 @@ mod tests {
 
     #[test]
     fn reserved_packages_and_new_crates_are_found() {
-        let rayon = "[dependencies]\nrayon.workspace = true\n";
-        expect(check, &[("crates/cpu/Cargo.toml", rayon)], &[]);
-        expect(check, &[("crates/engine/Cargo.toml", rayon)], &["crates/engine/Cargo.toml:2"]);
+        let memmap = "[dependencies]\nmemmap2.workspace = true\n";
+        expect(check, &[("crates/weights/Cargo.toml", memmap)], &[]);
+        expect(check, &[("crates/engine/Cargo.toml", memmap)], &["crates/engine/Cargo.toml:2"]);
         expect(check, &[("crates/telepathy/Cargo.toml", "")], &["crates/telepathy/Cargo.toml:1"]);
         expect(check, &[("crates/ops/Cargo.toml", "[dependencies")], &["crates/ops/Cargo.toml:1"]);
     }

@@ -43,7 +43,7 @@ impl Rng {
         order
     }
 
-    /// A weight in one of the [`FORMATS`] that have room for `cols` columns, chosen by `kind`. Values are mostly below
+    /// A weight in one of the formats below that have room for `cols` columns, chosen by `kind`. Values are mostly below
     /// `2 / sqrt(cols)`, so that products with values near 1 are near 1, too.
     pub fn weight(&mut self, kind: usize, rows: usize, cols: usize) -> Weight {
         let formats = formats();

@@ -50,9 +50,10 @@ pub struct Cpu {
     quantised: Quantised,
 }
 
-/// Packed weights by their stored ones, which are kept so that no address is used again.
+/// The panels of each weight that has been loaded, if it has some. The stored weight is kept so that no address is used
+/// again.
 #[derive(Default)]
-pub(crate) struct PackedWeights(HashMap<Place, (Weight, Packed)>);
+pub(crate) struct PackedWeights(HashMap<Place, (Weight, Option<Packed>)>);
 
 /// What tells weights apart: the address of their bytes, and how these are read.
 type Place = (usize, Format, usize, usize);
@@ -60,7 +61,8 @@ type Place = (usize, Format, usize, usize);
 impl PackedWeights {
     /// The panels of a weight, if it has some.
     pub(crate) fn get(&self, weight: &Weight) -> Option<&Packed> {
-        self.0.get(&place(weight)).map(|(_, packed)| packed)
+        let (_, packed) = self.0.get(&place(weight)).expect("the weights of a program are loaded before it runs");
+        packed.as_ref()
     }
 }
 
@@ -85,16 +87,9 @@ impl Cpu {
         })
     }
 
-    /// Packs a weight that has a layout and is not packed yet; says whether it did.
-    fn pack(&mut self, weight: &Weight) -> Result<bool, DeviceError> {
-        let Some(layout) = Layout::of(weight.format()) else { return Ok(false) };
-        let as_stored = self.activations == Activations::F32 && layout.is_quantised();
-        if as_stored || self.packed.0.contains_key(&place(weight)) {
-            return Ok(false);
-        }
-        let packed = Packed::new(weight, layout, &mut self.pool)?;
-        self.packed.0.insert(place(weight), (weight.clone(), packed));
-        Ok(true)
+    /// The layout that a weight is packed in; `None` if it is read as it is stored.
+    fn layout_of(&self, weight: &Weight) -> Option<Layout> {
+        Layout::of(weight.format()).filter(|layout| self.activations == Activations::Int8 || !layout.is_quantised())
     }
 }
 
@@ -117,7 +112,13 @@ impl Backend for Cpu {
         // The largest first: the most memory is in use when the last copy stands beside its original.
         weights.sort_by_key(|weight| std::cmp::Reverse(weight.bytes()));
         for weight in weights {
-            if self.pack(weight)? {
+            if self.packed.0.contains_key(&place(weight)) {
+                continue;
+            }
+            let layout = self.layout_of(weight);
+            let packed = layout.map(|layout| Packed::new(weight, layout, &mut self.pool)).transpose()?;
+            self.packed.0.insert(place(weight), (weight.clone(), packed));
+            if layout.is_some() {
                 copied(weight);
             }
         }
@@ -129,9 +130,6 @@ impl Backend for Cpu {
     }
 
     fn run(&mut self, program: &Program, batch: &Batch) -> Result<Outputs, DeviceError> {
-        for weight in multiplied(program) {
-            self.pack(weight)?;
-        }
         let missing = program.arena_len().saturating_sub(self.arena.len());
         if self.arena.try_reserve_exact(missing).is_err() {
             return Err(DeviceError::OutOfMemory { what: "activations", bytes: missing * 4 });

@@ -64,7 +64,7 @@ pub trait Backend: Send {
     /// If memory is short.
     fn reserve(&mut self, group: usize, pages: usize) -> Result<(), DeviceError>;
 
-    /// Runs `program` on `batch`. Rows write their keys and values to their slots; pages must have been reserved.
+    /// Runs `program`, whose weights have been loaded, on `batch`. Rows write their keys and values to their slots; pages must have been reserved.
     ///
     /// # Errors
     /// If the device fails or memory for the arena is short.

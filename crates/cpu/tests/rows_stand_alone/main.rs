@@ -18,6 +18,7 @@ use tiny::{POISON, Tiny};
 fn run(model: &Tiny, backend: &mut Cpu, mut batch: Batch) -> Vec<Vec<u32>> {
     (0..batch.len()).for_each(|row| batch.want(row));
     let program = model.record(batch.len().next_power_of_two(), batch.len().next_power_of_two());
+    backend.load(&program, &mut |_| {}).unwrap();
     let logits = backend.run(&program, &batch).unwrap().logits;
     logits
         .chunks_exact(tiny::VOCAB)

@@ -26,19 +26,8 @@ pub(crate) enum Command {
 /// The answer streams to stdout, statistics go to stderr. Without a prompt, or with `-`, the prompt is read from stdin.
 #[derive(Parser)]
 pub(crate) struct RunArgs {
-    /// A name of the catalog, a GGUF file, or a folder with a checkpoint or MLX pack [default: the catalog's default].
-    #[arg(long, value_name = "MODEL")]
-    pub(crate) model: Option<String>,
     #[command(flatten)]
-    pub(crate) device: DeviceArgs,
-    #[command(flatten)]
-    pub(crate) sampling: SamplingArgs,
-    /// Longest answer, in tokens [default: what the context holds].
-    #[arg(long, value_name = "N")]
-    pub(crate) max_tokens: Option<usize>,
-    /// Instructions that come before the prompt.
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) system: Option<String>,
+    pub(crate) answer: AnswerArgs,
     /// Print one JSON object instead of streaming.
     #[arg(long)]
     pub(crate) json: bool,
@@ -56,19 +45,8 @@ pub(crate) struct RunArgs {
 /// terminal, lines are read until the end or the first error, and nothing but answers is printed to stdout.
 #[derive(Parser)]
 pub(crate) struct ChatArgs {
-    /// As for `run`.
-    #[arg(long, value_name = "MODEL")]
-    pub(crate) model: Option<String>,
     #[command(flatten)]
-    pub(crate) device: DeviceArgs,
-    #[command(flatten)]
-    pub(crate) sampling: SamplingArgs,
-    /// Longest answer, in tokens [default: what the context holds].
-    #[arg(long, value_name = "N")]
-    pub(crate) max_tokens: Option<usize>,
-    /// Instructions that come before the conversation.
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) system: Option<String>,
+    pub(crate) answer: AnswerArgs,
 }
 
 /// Show the tokens of a text.
@@ -106,6 +84,24 @@ pub(crate) struct LogitsArgs {
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Which model answers, and how.
+#[derive(clap::Args)]
+pub(crate) struct AnswerArgs {
+    /// A name of the catalog, a GGUF file, or a folder with a checkpoint or MLX pack [default: the catalog's default].
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+    /// Longest answer, in tokens [default: what the context holds].
+    #[arg(long, value_name = "N")]
+    pub(crate) max_tokens: Option<usize>,
+    /// Instructions that come first.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) system: Option<String>,
 }
 
 /// How the model runs.

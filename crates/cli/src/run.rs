@@ -15,16 +15,16 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     if prompt.trim().is_empty() {
         return Err(Failure::Error("the prompt is empty; give it as an argument or on stdin".into()));
     }
-    let path = progress::resolve(args.model.as_deref())?;
+    let path = progress::resolve(args.answer.model.as_deref())?;
     let started = Instant::now();
-    let llm = progress::open(&path, &args.device.options())?;
+    let llm = progress::open(&path, &args.answer.device.options())?;
     let loaded = started.elapsed();
 
     let request = ReplyRequest {
-        prompt: prompt_tokens(&llm, &prompt, args.system.as_deref())?,
-        sampling: reply::sampling(&args.sampling, llm.default_sampling()),
+        prompt: prompt_tokens(&llm, &prompt, args.answer.system.as_deref())?,
+        sampling: reply::sampling(&args.answer.sampling, llm.default_sampling()),
         stops: vec![],
-        max_tokens: args.max_tokens,
+        max_tokens: args.answer.max_tokens,
         logprobs: args.logprobs,
     };
     let answer = reply::answer(&llm, &request, !args.json)?;

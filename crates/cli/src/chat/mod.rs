@@ -12,7 +12,7 @@ use crate::{interrupt, progress};
 use conversation::{Command, Conversation, HELP, Line, parse};
 use lines::{Lines, Next};
 
-pub(crate) fn run(args: ChatArgs) -> Result<(), Failure> {
+pub(crate) fn run(ChatArgs { answer: args }: ChatArgs) -> Result<(), Failure> {
     let path = progress::resolve(args.model.as_deref())?;
     let llm = progress::open(&path, &args.device.options())?;
     if !llm.has_chat_template() {

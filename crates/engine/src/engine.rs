@@ -15,6 +15,7 @@ use crate::request::{EngineError, Event, Finish, FinishReason, Request};
 use crate::runner::Runner;
 use crate::scheduler::Scheduler;
 use crate::shared::{LogitsJob, Shared, State};
+use crate::stats::Stats;
 use crate::steps;
 
 /// How much an engine takes on.
@@ -71,9 +72,25 @@ impl Engine {
         self.limits
     }
 
-    /// Whether it still replies. It does not after a crash of its thread.
+    /// Whether it still replies. It does not once it is stopped, nor after a crash of its thread.
     pub fn is_alive(&self) -> bool {
         !self.shared.lock().is_stopped
+    }
+
+    /// What it has done so far, and how busy it is.
+    pub fn stats(&self) -> Stats {
+        let state = self.shared.lock();
+        let Limits { slots, queue: queue_limit, .. } = self.limits;
+        // A request takes its slot when the next step is planned: until then it is on its way, not waiting.
+        let (running, queued) = (state.scheduler.running(), state.scheduler.queued());
+        let slots_busy = slots.min(running + queued);
+        Stats { slots, slots_busy, queue_limit, queue: running + queued - slots_busy, ..state.stats.clone() }
+    }
+
+    /// Ends all replies with [`EngineError::Stopped`]; no more are taken on.
+    pub fn stop(&self) {
+        self.shared.lock().is_stopped = true;
+        self.shared.wake();
     }
 
     /// Queues a request. Never waits for the device.
@@ -99,10 +116,10 @@ impl Engine {
             reply.send([Event::Finished(Finish { reason: FinishReason::Length, reply_tokens: 0 })]);
         } else {
             let mut state = self.running()?;
-            let new = state
-                .scheduler
-                .submit(tokens)
-                .map_err(|full| EngineError::Busy { running: full.running, queued: full.queued })?;
+            let new = state.scheduler.submit(tokens).map_err(|full| {
+                state.stats.refused += 1;
+                EngineError::Busy { running: full.running, queued: full.queued }
+            })?;
             state.arrived.push((new, reply));
             id = Some(new);
             drop(state);
@@ -147,8 +164,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.shared.lock().is_stopped = true;
-        self.shared.wake();
+        self.stop();
         if let Some(thread) = self.thread.take() {
             // A panic there has been reported where it happened.
             let _ = thread.join();

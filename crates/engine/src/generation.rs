@@ -8,6 +8,7 @@ use tokio::sync::mpsc::Receiver;
 use crate::request::{EngineError, Event};
 use crate::scheduler::RequestId;
 use crate::shared::Shared;
+use crate::stats::Stats;
 
 /// The events of a reply. Dropping it cancels the reply: its slot and memory are free before the next step.
 ///
@@ -18,6 +19,7 @@ pub struct Generation {
     events: Receiver<Event>,
     is_lagging: Arc<AtomicBool>,
     is_over: bool,
+    is_complete: bool,
     shared: Arc<Shared>,
 }
 
@@ -28,7 +30,7 @@ impl Generation {
         is_lagging: Arc<AtomicBool>,
         shared: Arc<Shared>,
     ) -> Self {
-        Generation { id, events, is_lagging, is_over: false, shared }
+        Generation { id, events, is_lagging, is_over: false, is_complete: false, shared }
     }
 
     /// Waits for the next event; `None` after the last, which is [`Event::Finished`] or [`Event::Failed`].
@@ -55,6 +57,11 @@ impl Generation {
     /// Ends the reply; the same as dropping it.
     pub fn cancel(self) {}
 
+    /// Ends the reply as complete, such as at a stop text: it does not count as cancelled.
+    pub fn finish(mut self) {
+        self.is_complete = true;
+    }
+
     fn hear(&mut self, event: Option<Event>) -> Event {
         // See `Reply::has_room`.
         fence(Ordering::SeqCst);
@@ -71,7 +78,13 @@ impl Generation {
 impl Drop for Generation {
     fn drop(&mut self) {
         if let (Some(id), false) = (self.id, self.is_over) {
-            self.shared.lock().scheduler.remove(id);
+            let mut state = self.shared.lock();
+            // It may have ended without the reader having heard of it yet.
+            if state.scheduler.remove(id) {
+                let Stats { finished, cancelled, .. } = &mut state.stats;
+                *(if self.is_complete { finished } else { cancelled }) += 1;
+            }
+            drop(state);
             self.shared.wake();
         }
     }

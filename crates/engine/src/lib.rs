@@ -18,6 +18,7 @@ mod runner;
 pub mod sample;
 mod scheduler;
 mod shared;
+mod stats;
 mod steps;
 
 pub use engine::{Engine, Limits};
@@ -25,3 +26,4 @@ pub use generation::Generation;
 pub use logprobs::{MAX_TOP_LOGPROBS, TokenLogprob, TokenLogprobs};
 pub use request::{EngineError, Event, Finish, FinishReason, Request};
 pub use runner::Runner;
+pub use stats::{Stats, StepTimes};

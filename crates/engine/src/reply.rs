@@ -83,6 +83,11 @@ impl Reply {
         self.events.capacity() >= STEP_EVENTS
     }
 
+    /// Prompt tokens whose reading the reader has heard of.
+    pub(crate) fn told(&self) -> usize {
+        self.told
+    }
+
     /// Takes in what a step computed; `logits` are those after the last token, once all are read. Also returns what the
     /// reader should hear.
     pub(crate) fn step(

@@ -106,6 +106,12 @@ pub enum EngineError {
     /// The device failed.
     #[error(transparent)]
     Device(Arc<DeviceError>),
+    /// A fault of ours, met while a step of this request ran.
+    #[error("the step crashed ({what}); this is a fault of Kapitsa, please report it")]
+    Crashed {
+        /// What the code said.
+        what: String,
+    },
     /// The engine was closed, or has crashed.
     #[error("the engine has stopped; open the model again")]
     Stopped,

@@ -119,13 +119,26 @@ impl Scheduler {
         self.live().any(|slot| slot.id == id) || self.queue.iter().any(|waiting| waiting.id == id)
     }
 
-    /// Forgets a request wherever it is; its slot and pages are free at once.
-    pub(crate) fn remove(&mut self, id: RequestId) {
+    /// Requests in slots.
+    pub(crate) fn running(&self) -> usize {
+        self.live().count()
+    }
+
+    /// Requests that wait for a slot.
+    pub(crate) fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Forgets a request wherever it is; its slot and pages are free at once. Whether it was there.
+    pub(crate) fn remove(&mut self, id: RequestId) -> bool {
+        let before = self.queue.len();
         self.queue.retain(|waiting| waiting.id != id);
-        if let Some(place) = self.slots.iter_mut().find(|place| place.as_ref().is_some_and(|slot| slot.id == id)) {
-            let slot = place.take().expect("a slot with this id");
-            self.pool.give_back(slot.pages);
-        }
+        let Some(place) = self.slots.iter_mut().find(|place| place.as_ref().is_some_and(|slot| slot.id == id)) else {
+            return self.queue.len() < before;
+        };
+        let slot = place.take().expect("a slot with this id");
+        self.pool.give_back(slot.pages);
+        true
     }
 
     /// The next step; empty if there is nothing to do. `is_ready` says whether the reader of a request has room: if not,

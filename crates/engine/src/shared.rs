@@ -8,6 +8,7 @@ use kapitsa_ops::{Outputs, Tap};
 use crate::reply::Reply;
 use crate::request::EngineError;
 use crate::scheduler::{RequestId, Scheduler};
+use crate::stats::Stats;
 
 pub(crate) struct Shared {
     state: Mutex<State>,
@@ -22,6 +23,8 @@ pub(crate) struct State {
     pub(crate) arrived: Vec<(RequestId, Reply)>,
     pub(crate) jobs: VecDeque<LogitsJob>,
     pub(crate) is_stopped: bool,
+    /// Counts only; how busy the scheduler is it knows itself.
+    pub(crate) stats: Stats,
 }
 
 /// Logits of all rows of a new sequence.
@@ -33,7 +36,8 @@ pub(crate) struct LogitsJob {
 
 impl Shared {
     pub(crate) fn new(scheduler: Scheduler) -> Self {
-        let state = State { scheduler, arrived: vec![], jobs: VecDeque::new(), is_stopped: false };
+        let state =
+            State { scheduler, arrived: vec![], jobs: VecDeque::new(), is_stopped: false, stats: Stats::default() };
         Shared { state: Mutex::new(state), changed: Condvar::new() }
     }
 

@@ -1,6 +1,8 @@
 //! The engine's thread: plan, batch, forward, sample, events; again and again, asleep while there is nothing to do.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
 
 use kapitsa_ops::kv::PageId;
 use kapitsa_ops::{Batch, DeviceError, Outputs, SequenceContext};
@@ -21,17 +23,11 @@ pub(crate) fn serve(shared: &Shared, mut runner: Runner) {
     let mut scratch = Scratch::default();
     let _end = End(shared); // before the replies go: whoever hears that they ended finds the engine stopped
     while let Some(Work { parts, pages, job }) = wait(shared, &mut replies) {
-        if !parts.is_empty() {
-            let result = runner.reserve(pages).and_then(|()| forward(&mut runner, &replies, &parts));
-            match result {
-                Ok(outputs) => take_in(shared, &mut replies, &parts, &outputs, &mut scratch),
-                Err(error) => fail(shared, &replies, &parts, &error.into()),
-            }
-        }
+        step(shared, &mut runner, &mut replies, &parts, pages, &mut scratch);
         if let Some(job) = job {
-            let result = logits(shared, &mut runner, &job);
+            let result = caught(|| Ok(logits(shared, &mut runner, &job)?));
             // Whoever asked may have gone.
-            let _ = job.answer.send(result.map_err(EngineError::from));
+            let _ = job.answer.send(result);
         }
     }
 }
@@ -73,6 +69,37 @@ fn wait(shared: &Shared, replies: &mut HashMap<RequestId, Reply>) -> Option<Work
     None
 }
 
+/// A step of these parts. If it fails, each takes it alone, so that only those end that cannot go on.
+fn step(
+    shared: &Shared,
+    runner: &mut Runner,
+    replies: &mut HashMap<RequestId, Reply>,
+    parts: &[Part],
+    pages: usize,
+    scratch: &mut Scratch,
+) {
+    if parts.is_empty() {
+        return;
+    }
+    let started = Instant::now();
+    match caught(|| Ok(runner.reserve(pages).and_then(|()| forward(runner, replies, parts))?)) {
+        Ok(outputs) => take_in(shared, replies, parts, &outputs, scratch, started),
+        Err(error) if parts.len() == 1 => fail(shared, replies, parts, &error),
+        Err(_) => {
+            parts.iter().for_each(|part| step(shared, runner, replies, std::slice::from_ref(part), pages, scratch))
+        }
+    }
+}
+
+/// What `work` gives; a panic becomes an error of the requests that it was for. What a panic may leave half written is of
+/// these requests alone: a backend writes whatever else it keeps anew in each step.
+fn caught<T>(work: impl FnOnce() -> Result<T, EngineError>) -> Result<T, EngineError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let what = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+        Err(EngineError::Crashed { what: what.unwrap_or("no message").to_owned() })
+    })
+}
+
 /// One forward pass over all parts.
 fn forward(runner: &mut Runner, replies: &HashMap<RequestId, Reply>, parts: &[Part]) -> Result<Outputs, DeviceError> {
     let mut batch = Batch::new();
@@ -99,21 +126,36 @@ fn take_in(
     parts: &[Part],
     outputs: &Outputs,
     scratch: &mut Scratch,
+    started: Instant,
 ) {
     let wanted = parts.iter().filter(|part| part.is_last).count();
     let mut rows = outputs.logits.chunks_exact((outputs.logits.len() / wanted.max(1)).max(1));
     let mut steps: Vec<(Progress, Vec<Event>)> = Vec::with_capacity(parts.len());
+    let mut read = 0;
     for part in parts {
         let row = if part.is_last { rows.next() } else { None };
-        steps.push(replies.get_mut(&part.id).expect("a reply of this step").step(part, row, scratch));
+        let reply = replies.get_mut(&part.id).expect("a reply of this step");
+        let told = reply.told();
+        let step = caught(|| Ok(reply.step(part, row, scratch)));
+        read += reply.told() - told;
+        steps.push(step.unwrap_or_else(|error| (Progress::Ends, vec![Event::Failed(error)])));
     }
     let mut state = shared.lock();
-    for (part, (progress, _)) in parts.iter().zip(&steps) {
-        state.scheduler.advance(part.id, part.rows);
+    let State { scheduler, stats, .. } = &mut *state;
+    stats.step_times.add(started.elapsed());
+    stats.tokens_read += read as u64;
+    for (part, (progress, events)) in parts.iter().zip(&steps) {
+        stats.tokens_written += events.iter().filter(|event| matches!(event, Event::Token { .. })).count() as u64;
+        scheduler.advance(part.id, part.rows);
         match progress {
             Progress::Reads => {}
-            Progress::Grows => state.scheduler.extend(part.id),
-            Progress::Ends => state.scheduler.remove(part.id),
+            Progress::Grows => scheduler.extend(part.id),
+            // Unless its reader has left meanwhile.
+            Progress::Ends if scheduler.remove(part.id) => match events.last() {
+                Some(Event::Failed(_)) => stats.failed += 1,
+                _ => stats.finished += 1,
+            },
+            Progress::Ends => {}
         }
     }
     drop(state);
@@ -125,7 +167,8 @@ fn take_in(
 /// Ends the replies of a step that failed; what it was computing may be half written.
 fn fail(shared: &Shared, replies: &HashMap<RequestId, Reply>, parts: &[Part], error: &EngineError) {
     let mut state = shared.lock();
-    parts.iter().for_each(|part| state.scheduler.remove(part.id));
+    let ended = parts.iter().filter(|part| state.scheduler.remove(part.id)).count();
+    state.stats.failed += ended as u64;
     drop(state);
     parts.iter().for_each(|part| replies[&part.id].send([Event::Failed(error.clone())]));
 }

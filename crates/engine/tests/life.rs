@@ -163,20 +163,33 @@ fn a_request_that_fails_harms_no_other() {
 }
 
 #[test]
-fn a_device_that_fails_ends_the_replies_of_its_step() {
-    let (engine, gate) = gated_one(limits());
-    let replies: Vec<Generation> = (1..3).map(|seed| engine.submit(request(seed, 10, 20)).unwrap()).collect();
-    gate.step();
-    assert_eq!(gate.begun(), 11);
-    gate.order(Order::Fail);
-    for reply in replies {
-        let error = hear(reply).error.expect("a failure").to_string();
-        assert!(error.starts_with("out of memory: 1 more bytes for a test"), "{error}");
+fn a_step_that_fails_is_taken_apart_and_ends_only_those_that_fail_alone() {
+    for fault in [Order::Fail, Order::Panic] {
+        let (engine, gate) = gated_one(limits());
+        let replies: Vec<Generation> = (1..4).map(|seed| engine.submit(request(seed, 10, 20)).unwrap()).collect();
+        assert_eq!([gate.step(), gate.step(), gate.step()], [10, 11, 12]);
+        assert_eq!(gate.begun(), 3);
+        gate.order(fault);
+        for (rows, order) in [(1, Order::Run), (1, fault), (1, Order::Run)] {
+            assert_eq!(gate.begun(), rows);
+            gate.order(order);
+        }
+        let _steps = gate.open();
+        let heard: Vec<Heard> = replies.into_iter().map(hear).collect();
+        let error = heard[1].error.as_ref().expect("a failure").to_string();
+        match fault {
+            Order::Fail => assert!(error.starts_with("out of memory: 1 more bytes for a test"), "{error}"),
+            _ => assert!(error.starts_with("the step crashed (ordered by the test)"), "{error}"),
+        }
+        for (heard, seed) in [(&heard[0], 1), (&heard[2], 3)] {
+            assert_eq!(heard.reply(), alone(&request(seed, 10, 20)).reply());
+        }
+        let next = engine.submit(request(4, 10, 20)).unwrap();
+        assert_eq!(hear(next).reply(), alone(&request(4, 10, 20)).reply());
+        assert!(engine.is_alive());
+        let stats = engine.stats();
+        assert_eq!((stats.finished, stats.failed, stats.cancelled, stats.slots_busy), (3, 1, 0, 0));
     }
-    let next = engine.submit(request(3, 10, 20)).unwrap();
-    let _steps = gate.open();
-    assert_eq!(hear(next).reply(), alone(&request(3, 10, 20)).reply());
-    assert!(engine.is_alive());
 }
 
 #[test]
@@ -184,13 +197,54 @@ fn nobody_waits_for_a_thread_that_has_crashed() {
     let (engine, gate) = gated_one(narrow());
     let replies: Vec<Generation> = (1..3).map(|seed| engine.submit(request(seed, 10, 20)).unwrap()).collect();
     gate.begun();
-    gate.order(Order::Panic);
+    gate.order(Order::Crash);
     for reply in replies {
         assert!(matches!(hear(reply).error, Some(EngineError::Stopped)));
     }
     assert!(!engine.is_alive());
     assert!(matches!(refusal(&engine, request(1, 10, 20)), EngineError::Stopped));
     assert!(matches!(engine.logits(&[1], &[]), Err(EngineError::Stopped)));
+}
+
+#[test]
+fn an_engine_that_is_stopped_ends_its_replies_and_takes_on_no_more() {
+    let (engine, gate) = gated_one(narrow());
+    let replies: Vec<Generation> = (1..3).map(|seed| engine.submit(request(seed, 10, 400)).unwrap()).collect();
+    let _steps = gate.open();
+    engine.stop();
+    for reply in replies {
+        assert!(matches!(hear(reply).error, Some(EngineError::Stopped)));
+    }
+    assert!(!engine.is_alive());
+    assert!(matches!(refusal(&engine, request(1, 10, 20)), EngineError::Stopped));
+}
+
+#[test]
+fn the_numbers_say_what_became_of_every_request() {
+    let (engine, gate) = gated_one(narrow());
+    let mut finishes = engine.submit(request(1, 200, 3)).unwrap();
+    assert_eq!(gate.begun(), 128);
+    let mut waiting: Vec<Generation> = (2..4).map(|seed| engine.submit(request(seed, 20, 5)).unwrap()).collect();
+    assert!(matches!(refusal(&engine, request(9, 20, 2)), EngineError::Busy { .. }));
+    let stats = engine.stats();
+    assert_eq!((stats.slots, stats.slots_busy, stats.queue, stats.queue_limit), (1, 1, 2, 2));
+    gate.order(Order::Run);
+    assert_eq!([gate.step(), gate.step(), gate.step()], [72, 1, 1]);
+    while finishes.recv().is_some() {}
+    // Enough for its reader, such as at a stop text.
+    let enough = waiting.remove(0);
+    assert_eq!(gate.begun(), 20);
+    enough.finish();
+    drop(waiting);
+    gate.order(Order::Run);
+    let _steps = gate.open();
+    assert_eq!(hear(engine.submit(request(5, 10, 2)).unwrap()).ids.len(), 2);
+    let stats = engine.stats();
+    assert_eq!((stats.finished, stats.cancelled, stats.failed, stats.refused), (3, 1, 0, 1));
+    assert_eq!((stats.slots_busy, stats.queue), (0, 0));
+    // The reply that was enough had been read, and its first token was on its way.
+    assert_eq!((stats.tokens_read, stats.tokens_written, stats.tokens_reused), (200 + 20 + 10, 3 + 1 + 2, 0));
+    assert_eq!(stats.step_times.steps(), 4 + 1 + 2);
 }
 
 #[test]

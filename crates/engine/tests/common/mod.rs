@@ -38,6 +38,16 @@ pub enum Order {
     /// All logits of a wanted row are NaN.
     Nan(usize),
     Panic,
+    /// A panic that cannot be caught: what it says panics when it is dropped.
+    Crash,
+}
+
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("ordered by the test");
+    }
 }
 
 /// Holds every step until it is ordered to go on.
@@ -96,6 +106,7 @@ impl Backend for Gated {
                 outputs.logits[row * vocab..][..vocab].fill(f32::NAN);
             }
             Order::Panic => panic!("ordered by the test"),
+            Order::Crash => std::panic::panic_any(Bomb),
         }
         Ok(outputs)
     }

@@ -59,6 +59,11 @@ const ARCHITECTURES: &[Architecture] = &[llama::LLAMA, qwen2::QWEN2, qwen3::QWEN
 /// megabytes with many tiny experts or outputs fills the memory when a prompt is read.
 const MAX_ROW_VALUES: usize = 1 << 22;
 
+/// The names of all families, as configs spell them (`model_type`).
+pub fn families() -> Vec<&'static str> {
+    ARCHITECTURES.iter().flat_map(|architecture| architecture.names).copied().collect()
+}
+
 /// Loads the model of a checkpoint.
 ///
 /// # Errors
@@ -68,8 +73,7 @@ pub fn load(checkpoint: &Checkpoint) -> Result<Box<dyn Model>, LoadError> {
     let config = checkpoint.config();
     let name = config.architecture();
     let Some(architecture) = ARCHITECTURES.iter().find(|a| a.names.contains(&name)) else {
-        let known: Vec<&str> = ARCHITECTURES.iter().flat_map(|a| a.names).copied().collect();
-        let reason = format!("architecture `{}`; supported are {}", short(name), known.join(", "));
+        let reason = format!("architecture `{}`; supported are {}", short(name), families().join(", "));
         return Err(LoadError::unsupported(config.path(), reason));
     };
     let model = (architecture.load)(config, &checkpoint.weights()).map_err(|e| e.in_file(config.path()))?;

@@ -1,12 +1,14 @@
-//! Helpers that tests of several crates share: fixtures, tiny models, random data.
+//! Helpers that tests of several crates share: fixtures, tiny models, random data, a hub.
 #![forbid(unsafe_code)]
 
 pub mod convert;
+pub mod fake_hub;
 pub mod fixtures;
 pub mod gguf;
 pub mod random;
 mod real_models;
 pub mod tiny;
 
+pub use fake_hub::FakeHub;
 pub use fixtures::{Tensors, fixture};
 pub use real_models::real_model;

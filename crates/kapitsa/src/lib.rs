@@ -6,18 +6,21 @@
 
 pub mod catalog;
 mod error;
+mod history;
 mod llm;
 mod memory;
 mod open;
 mod resolve;
+mod stream;
 mod text;
 
 pub use error::Error;
 pub use kapitsa_cpu::Activations;
 pub use kapitsa_engine::sample::SamplingOptions;
-pub use kapitsa_engine::{Engine, MAX_TOP_LOGPROBS, TokenLogprob, TokenLogprobs};
+pub use kapitsa_engine::{Engine, EngineError, MAX_TOP_LOGPROBS, Stats, StepTimes, TokenLogprob, TokenLogprobs};
 pub use kapitsa_tensor::DType;
-pub use kapitsa_text::{LocalTime, Message, Specials, Tokenizer};
+pub use kapitsa_text::{LocalTime, Message, Specials, TextError, Tokenizer};
 pub use llm::{Event, FinishReason, Listen, Llm, Reply, ReplyRequest, open_tokenizer};
 pub use open::{OpenOptions, open_engine};
 pub use resolve::{Located, locate_model};
+pub use stream::{ReplyEvent, ReplyStream, ReplyToken};

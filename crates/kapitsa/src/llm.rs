@@ -4,11 +4,12 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use kapitsa_engine::sample::SamplingOptions;
-use kapitsa_engine::{Engine, EngineError, Event as Step, Request, TokenLogprobs};
+use kapitsa_engine::{Engine, EngineError, Request, Stats, TokenLogprobs};
 use kapitsa_models::ModelInfo;
-use kapitsa_text::{Detokenizer, LocalTime, Message, StopMatcher, Tokenizer};
+use kapitsa_text::{LocalTime, Message, StopMatcher, Tokenizer};
 use kapitsa_weights::Checkpoint;
 
+use crate::stream::{ReplyEvent, ReplyStream};
 use crate::text::Text;
 use crate::{Error, OpenOptions, open};
 
@@ -146,61 +147,60 @@ impl Llm {
         Ok(self.text.tokenizer.encode_prompt(&kapitsa_text::Prompt { text: text.into(), plain: everything })?)
     }
 
+    /// Starts a reply. Never waits for the device.
+    ///
+    /// # Errors
+    /// If the request cannot be served as it is, if too many are waiting, or if the engine has stopped.
+    pub fn start(&self, request: ReplyRequest) -> Result<ReplyStream, Error> {
+        let stops = StopMatcher::new(&request.stops)?;
+        let prompt_tokens = request.prompt.len();
+        let generation = self.engine.submit(Request {
+            prompt: request.prompt,
+            sampling: request.sampling,
+            stop_tokens: self.text.tokenizer.eos_ids().to_vec(),
+            max_tokens: request.max_tokens,
+            logprobs: request.logprobs,
+        })?;
+        Ok(ReplyStream::new(generation, self.text.tokenizer.clone(), stops, prompt_tokens))
+    }
+
     /// Replies to a prompt. `listen` hears of every event and may end the reply; while it works, the engine may get some
     /// tokens ahead of it, but not far.
     ///
     /// # Errors
     /// If the request cannot be served or the device fails.
     pub fn reply(&self, request: &ReplyRequest, listen: &mut Listen<'_>) -> Result<Reply, Error> {
-        let mut stops = StopMatcher::new(&request.stops)?;
-        let mut detokenizer = Detokenizer::new(&self.text.tokenizer);
-        let mut generation = self.engine.submit(Request {
-            prompt: request.prompt.clone(),
-            sampling: request.sampling.clone(),
-            stop_tokens: self.text.tokenizer.eos_ids().to_vec(),
-            max_tokens: request.max_tokens,
-            logprobs: request.logprobs,
-        })?;
-        let mut reply_tokens = 0;
-        let mut stop_text = None;
-        let mut token = |id, logprobs: Option<&TokenLogprobs>, listen: &mut Listen<'_>| -> ControlFlow<()> {
-            reply_tokens += 1;
-            listen(Event::Token { id, logprobs })?;
-            let step = stops.push(&detokenizer.push(id));
-            stop_text = step.stop;
-            if !step.text.is_empty() {
-                listen(Event::Text(&step.text))?;
-            }
-            if stop_text.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        };
-        let end = loop {
-            let heard = match generation.recv().unwrap_or(Step::Failed(EngineError::Stopped)) {
-                Step::Prefill { read } => listen(Event::Prefill(read)),
-                Step::Token { id, logprobs } => token(id, logprobs.as_ref(), listen),
-                Step::Finished(finish) => break Some(finish.reason),
-                Step::Failed(error) => return Err(error.into()),
+        let mut stream = self.start(request.clone())?;
+        loop {
+            let heard = match stream.recv().unwrap_or(Err(EngineError::Stopped.into()))? {
+                ReplyEvent::Prefill(read) => listen(Event::Prefill(read)),
+                ReplyEvent::Piece { text, tokens } => {
+                    let mut tokens =
+                        tokens.iter().map(|token| Event::Token { id: token.id, logprobs: token.logprobs.as_ref() });
+                    let heard = tokens.try_for_each(&mut *listen);
+                    if heard.is_continue() && !text.is_empty() { listen(Event::Text(&text)) } else { heard }
+                }
+                ReplyEvent::Finished(reply) => return Ok(reply),
             };
             if heard.is_break() {
-                break None;
-            }
-        };
-        generation.cancel();
-        if stop_text.is_none() {
-            let step = stops.push(&detokenizer.finish());
-            stop_text = step.stop;
-            let rest = if stop_text.is_none() { step.text + &stops.finish() } else { step.text };
-            if !rest.is_empty() {
-                // The reply is over: whether the listener wants more makes no difference.
-                let _ = listen(Event::Text(&rest));
+                stream.cancel();
             }
         }
-        let reason = match (stop_text, end) {
-            (Some(index), _) => FinishReason::StopText(index),
-            (None, Some(kapitsa_engine::FinishReason::Stop)) => FinishReason::EndOfTurn,
-            (None, Some(kapitsa_engine::FinishReason::Length)) => FinishReason::Length,
-            (None, None) => FinishReason::Cancelled,
-        };
-        Ok(Reply { reason, prompt_tokens: request.prompt.len(), reply_tokens })
+    }
+
+    /// What the engine has done so far, and how busy it is.
+    pub fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+
+    /// Whether it still replies. It does not once it is stopped, nor after a crash of the engine.
+    pub fn is_alive(&self) -> bool {
+        self.engine.is_alive()
+    }
+
+    /// Ends all replies with an error; no more are made.
+    pub fn stop(&self) {
+        self.engine.stop();
     }
 }
 
@@ -209,5 +209,5 @@ impl Llm {
 /// # Errors
 /// As [`Llm::open`].
 pub fn open_tokenizer(path: &Path) -> Result<Tokenizer, Error> {
-    Ok(Text::load(&Checkpoint::open(path)?)?.tokenizer)
+    Ok(Text::load(&Checkpoint::open(path)?)?.into_tokenizer())
 }

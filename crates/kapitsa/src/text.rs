@@ -1,15 +1,17 @@
 //! The text side of a checkpoint: tokenizer, chat template, ends of a reply, sampling defaults.
 
+use std::sync::Arc;
+
 use kapitsa_engine::sample::SamplingOptions;
 use kapitsa_text::{ChatTemplate, GgufVocabulary, LocalTime, Message, RenderOptions, Tokenizer};
 use kapitsa_weights::gguf::Metadata;
 use kapitsa_weights::{Checkpoint, Config, TokenizerFiles};
 
-use crate::Error;
+use crate::{Error, history};
 
 /// What turns messages into tokens and tokens into text.
 pub(crate) struct Text {
-    pub(crate) tokenizer: Tokenizer,
+    pub(crate) tokenizer: Arc<Tokenizer>,
     template: Option<ChatTemplate>,
     pub(crate) sampling: SamplingOptions,
 }
@@ -44,7 +46,7 @@ impl Text {
             tokenizer.add_eos_ids(&known)?;
         }
         let sampling = generation.map_or(Ok(greedy()), |config| sampling_defaults(&config))?;
-        Ok(Text { tokenizer, template, sampling })
+        Ok(Text { tokenizer: Arc::new(tokenizer), template, sampling })
     }
 
     /// Tokens of a conversation, up to where the assistant's next message begins.
@@ -56,7 +58,12 @@ impl Text {
             now,
             ..RenderOptions::default()
         };
-        Ok(self.tokenizer.encode_prompt(&template.render(messages, &options)?)?)
+        let prompt = history::render(messages, |messages| template.render(messages, &options))?;
+        Ok(self.tokenizer.encode_prompt(&prompt)?)
+    }
+
+    pub(crate) fn into_tokenizer(self) -> Tokenizer {
+        Arc::unwrap_or_clone(self.tokenizer)
     }
 
     pub(crate) fn has_template(&self) -> bool {

@@ -25,6 +25,11 @@ const WALLS: &[(&str, &[&str], &str)] = &[
         &["tokenizer", "Tokenizer", "detokeniz", "Detokeniz", "template", "Template"],
         "the engine sees token ids only: text belongs in `text` and the facade",
     ),
+    (
+        "server",
+        &["Engine,", "Generation", "open_engine", "std::fs"],
+        "the server talks to `Llm` and reads no file: models are opened by whoever starts it",
+    ),
 ];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {

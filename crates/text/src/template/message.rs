@@ -43,6 +43,14 @@ impl Message {
         Self::new("assistant", content)
     }
 
+    /// The text of the content, its parts joined as for a template; `None` if some part is no text.
+    pub fn text(&self) -> Option<String> {
+        match content(&self.content) {
+            Value::String(text) => Some(text),
+            _ => None,
+        }
+    }
+
     /// The message as an object in canonical form. Fields that are null or an empty list of tool calls are left out,
     /// absent or null or empty content is the empty string, a list of text parts is one string (parts joined by line
     /// breaks), arguments of tool calls that are JSON text are parsed, thinking has both names in use.

@@ -1,0 +1,71 @@
+//! What all handlers share.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use kapitsa::Llm;
+use tokio::sync::Semaphore;
+
+use crate::error::ApiError;
+use crate::metrics::Metrics;
+use crate::{ServedModel, ServerOptions};
+
+/// Requests that are turned into tokens at a time. More would only take cores from the engine.
+const PREPARING: usize = 2;
+
+pub(crate) struct App {
+    pub(crate) llm: Arc<Llm>,
+    pub(crate) model: ServedModel,
+    pub(crate) options: ServerOptions,
+    /// When the server started, in seconds since 1970: the model's `created`.
+    pub(crate) started: u64,
+    pub(crate) metrics: Metrics,
+    /// Bytes of the longest token that text can become, at least 1.
+    pub(crate) longest_token: usize,
+    pub(crate) preparing: Arc<Semaphore>,
+    /// Kilobytes that bodies may still take.
+    pub(crate) body_kilobytes: Arc<Semaphore>,
+}
+
+impl App {
+    pub(crate) fn new(llm: Arc<Llm>, model: ServedModel, options: ServerOptions) -> Self {
+        let kilobytes = (options.limits.all_bodies_bytes >> 10).min(Semaphore::MAX_PERMITS);
+        let tokenizer = llm.tokenizer();
+        let longest = (0..tokenizer.vocab_len() as u32).map(|id| tokenizer.token_bytes(id).len()).max();
+        App {
+            longest_token: longest.unwrap_or(0).max(1),
+            llm,
+            model,
+            started: now(),
+            metrics: Metrics::default(),
+            preparing: Arc::new(Semaphore::new(PREPARING)),
+            body_kilobytes: Arc::new(Semaphore::new(kilobytes)),
+            options,
+        }
+    }
+
+    /// Fails if the name is another model's and names are taken strictly.
+    pub(crate) fn check_model(&self, name: Option<&str>) -> Result<(), ApiError> {
+        match name {
+            Some(name) if self.options.strict_models && !self.is_named(name) => Err(self.unknown_model(name)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the loaded model has this name.
+    pub(crate) fn is_named(&self, name: &str) -> bool {
+        self.model.id == name || self.model.aliases.iter().any(|alias| alias == name)
+    }
+
+    pub(crate) fn unknown_model(&self, name: &str) -> ApiError {
+        let shown: String = name.chars().take(200).collect();
+        ApiError::not_found(format!("there is no model `{shown}`; this server has `{}`", self.model.id))
+            .code("model_not_found")
+            .param("model")
+    }
+}
+
+/// Seconds since 1970.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}

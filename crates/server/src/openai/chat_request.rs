@@ -1,0 +1,252 @@
+//! A request for a chat completion: its fields, and what becomes of its messages.
+
+use kapitsa::Message;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::options::{Options, length};
+use crate::error::ApiError;
+
+/// The body of a request. Fields that are not listed are ignored.
+#[derive(Debug, Deserialize, ToSchema)]
+#[expect(dead_code, reason = "the document describes the parts as one object; they are read one after the other")]
+pub(crate) struct ChatRequest {
+    #[serde(flatten)]
+    options: Options,
+    #[serde(flatten)]
+    chat: ChatFields,
+}
+
+/// Fields that only Chat Completions has.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(super) struct ChatFields {
+    /// The conversation, the oldest message first.
+    #[schema(value_type = Vec<ChatMessage>, min_items = 1)]
+    pub(super) messages: Vec<Map<String, Value>>,
+    /// The newer name of `max_tokens`, and the one that counts if both are there.
+    #[schema(minimum = 1)]
+    max_completion_tokens: Option<i64>,
+    /// Add the log-probability of every token.
+    logprobs: Option<bool>,
+    /// Add so many of the likeliest tokens; needs `logprobs`.
+    #[schema(minimum = 0, maximum = 20)]
+    top_logprobs: Option<i64>,
+    /// Not supported yet: must be empty.
+    #[schema(value_type = Option<Vec<Object>>, max_items = 0)]
+    tools: Option<Vec<Value>>,
+    /// `none` or `auto`.
+    #[schema(value_type = Option<ToolChoice>)]
+    tool_choice: Option<Value>,
+    /// The older name of `tools`.
+    #[schema(value_type = Option<Vec<Object>>, max_items = 0)]
+    functions: Option<Vec<Value>>,
+    /// The older name of `tool_choice`.
+    #[schema(value_type = Option<ToolChoice>)]
+    function_call: Option<Value>,
+    /// Of type `text`: nothing else can be enforced yet.
+    response_format: Option<ResponseFormat>,
+    /// Must be `["text"]`.
+    #[schema(value_type = Option<Vec<Modality>>)]
+    modalities: Option<Vec<String>>,
+    /// Must be null: there is no sound.
+    #[schema(value_type = Option<Object>)]
+    audio: Option<Value>,
+    /// Must be null: nothing is looked up on the web.
+    #[schema(value_type = Option<Object>)]
+    web_search_options: Option<Value>,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+struct ResponseFormat {
+    #[schema(value_type = ResponseFormatType)]
+    r#type: String,
+}
+
+/// What the document says of values that are checked by hand, so that the error can name what is there.
+mod documented {
+    #![expect(dead_code, reason = "for the document alone")]
+    use serde::Deserialize;
+    use utoipa::ToSchema;
+
+    #[derive(Deserialize, ToSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub(in crate::openai) enum ToolChoice {
+        None,
+        Auto,
+    }
+
+    #[derive(Deserialize, ToSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub(in crate::openai) enum ResponseFormatType {
+        Text,
+    }
+
+    #[derive(Deserialize, ToSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub(in crate::openai) enum Modality {
+        Text,
+    }
+
+    #[derive(Deserialize, ToSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub(in crate::openai) enum Role {
+        System,
+        /// The same as `system`.
+        Developer,
+        User,
+        Assistant,
+        Tool,
+    }
+
+    /// A message. Other fields reach the model's chat template as they are.
+    #[derive(Deserialize, ToSchema)]
+    pub(in crate::openai) struct ChatMessage {
+        role: Role,
+        content: Option<Content>,
+    }
+
+    #[derive(Deserialize, ToSchema)]
+    #[serde(untagged)]
+    pub(in crate::openai) enum Content {
+        Text(String),
+        Parts(Vec<Part>),
+    }
+
+    /// A part of a message: text.
+    #[derive(Deserialize, ToSchema)]
+    pub(in crate::openai) struct Part {
+        r#type: PartType,
+        text: String,
+    }
+
+    #[derive(Deserialize, ToSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub(in crate::openai) enum PartType {
+        Text,
+    }
+}
+use documented::{ChatMessage, Modality, ResponseFormatType, ToolChoice};
+
+impl ChatFields {
+    /// Fails for what would change the reply and is not there yet.
+    pub(super) fn check_supported(&self) -> Result<(), ApiError> {
+        let is_chosen = |choice: &Option<Value>| match choice {
+            None | Some(Value::Null) => false,
+            Some(Value::String(choice)) => choice != "none" && choice != "auto",
+            Some(_) => true,
+        };
+        let later = "tool calls are not supported yet; leave it out";
+        let has_any = |list: &Option<Vec<Value>>| list.as_ref().is_some_and(|list| !list.is_empty());
+        let is_there = |value: &Option<Value>| value.as_ref().is_some_and(|value| !value.is_null());
+        let format = self.response_format.as_ref().map_or("text", |format| &format.r#type);
+        let other_modality = self.modalities.iter().flatten().any(|modality| modality != "text");
+        let refused = [
+            (has_any(&self.tools), "tools", later),
+            (is_chosen(&self.tool_choice), "tool_choice", later),
+            (has_any(&self.functions), "functions", later),
+            (is_chosen(&self.function_call), "function_call", later),
+            (format != "text", "response_format", "only the type `text` is supported yet"),
+            (other_modality, "modalities", "only `text` is supported"),
+            (is_there(&self.audio), "audio", "there is no sound; leave it out"),
+            (is_there(&self.web_search_options), "web_search_options", "there is no web search; leave it out"),
+        ];
+        match refused.into_iter().find(|refused| refused.0) {
+            None => Ok(()),
+            Some((_, field, why)) => Err(ApiError::field(field, format!("{field}: {why}")).code("unsupported_value")),
+        }
+    }
+
+    /// Longest reply in tokens.
+    pub(super) fn max_tokens(&self, options: &Options) -> Result<Option<usize>, ApiError> {
+        let older = options.max_tokens()?;
+        Ok(length("max_completion_tokens", self.max_completion_tokens)?.or(older))
+    }
+
+    /// How many alternatives for each token, if log-probabilities are wanted.
+    pub(super) fn logprobs(&self) -> Result<Option<usize>, ApiError> {
+        let most = kapitsa::MAX_TOP_LOGPROBS;
+        let count = self.top_logprobs.unwrap_or(0);
+        if !(0..=most as i64).contains(&count) {
+            return Err(ApiError::field("top_logprobs", format!("top_logprobs is {count}, expected 0 to {most}")));
+        }
+        match self.logprobs {
+            Some(true) => Ok(Some(count as usize)),
+            _ if count == 0 => Ok(None),
+            _ => Err(ApiError::field("top_logprobs", "top_logprobs needs logprobs to be true")),
+        }
+    }
+
+    /// The messages, checked as far as a template cannot say what is wrong.
+    pub(super) fn into_messages(self) -> Result<Vec<Message>, ApiError> {
+        if self.messages.is_empty() {
+            return Err(ApiError::field("messages", "messages is empty, expected at least one message"));
+        }
+        self.messages.into_iter().enumerate().map(|(index, fields)| message(index, fields)).collect()
+    }
+}
+
+const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
+
+fn message(index: usize, mut fields: Map<String, Value>) -> Result<Message, ApiError> {
+    let wrong = |field: &str, message: String| {
+        let place = format!("messages[{index}].{field}");
+        Err(ApiError::field(&place, format!("{place} {message}")))
+    };
+    let role = match fields.remove("role") {
+        Some(Value::String(role)) if ROLES.contains(&role.as_str()) => role,
+        Some(found) => return wrong("role", format!("is {}, expected one of {}", shown(&found), ROLES.join(", "))),
+        None => return wrong("role", format!("is missing, expected one of {}", ROLES.join(", "))),
+    };
+    let content = fields.remove("content").unwrap_or_default();
+    match &content {
+        Value::Null | Value::String(_) => {}
+        Value::Array(parts) => {
+            for (place, part) in parts.iter().enumerate() {
+                let place = format!("content[{place}]");
+                match part.get("type").and_then(Value::as_str) {
+                    Some("text") if part.get("text").is_some_and(Value::is_string) => {}
+                    Some("text") => return wrong(&place, "is of type text, but has no text".into()),
+                    // What an assistant did not say is said in its history as a refusal.
+                    Some("refusal") if part.get("refusal").is_some_and(Value::is_string) => {}
+                    Some("image_url" | "image") => {
+                        return wrong(&place, "is an image, which this model cannot see; send text only".into());
+                    }
+                    Some(kind) => return wrong(&place, format!("is of type `{}`, expected text", clip(kind))),
+                    None => return wrong(&place, "has no type, expected text".into()),
+                }
+            }
+        }
+        other => return wrong("content", format!("is {}, expected text or a list of parts", shown(other))),
+    }
+    if let Some(calls) = fields.get("tool_calls").filter(|calls| !calls.is_null() && !calls.is_array()) {
+        return wrong("tool_calls", format!("is {}, expected a list", shown(calls)));
+    }
+    Ok(Message { role, content: as_text(content), fields })
+}
+
+/// A refusal is text of the assistant like any other.
+fn as_text(content: Value) -> Value {
+    let Value::Array(parts) = content else { return content };
+    let text = |mut part: Value| match part["type"].as_str() {
+        Some("refusal") => serde_json::json!({ "type": "text", "text": part["refusal"].take() }),
+        _ => part,
+    };
+    parts.into_iter().map(text).collect()
+}
+
+/// A value for a message.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("`{}`", clip(text)),
+        Value::Null => "null".into(),
+        Value::Bool(_) => "a boolean".into(),
+        Value::Number(number) => number.to_string(),
+        Value::Array(_) => "a list".into(),
+        Value::Object(_) => "an object".into(),
+    }
+}
+
+fn clip(text: &str) -> String {
+    text.chars().take(60).collect()
+}

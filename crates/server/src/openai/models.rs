@@ -1,0 +1,65 @@
+//! `/models`: the one model that is loaded.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::app::App;
+use crate::error::{ApiError, ErrorBody};
+
+/// The models of this server.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ModelList {
+    /// `list`.
+    object: &'static str,
+    data: Vec<Model>,
+}
+
+/// A model.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Model {
+    id: String,
+    /// `model`.
+    object: &'static str,
+    /// When the server started, in seconds since 1970.
+    created: u64,
+    owned_by: &'static str,
+    /// Tokens that prompt and reply may have together, as enforced.
+    context_length: usize,
+    /// The same.
+    max_model_len: usize,
+}
+
+impl Model {
+    fn loaded(app: &App) -> Self {
+        Model {
+            id: app.model.id.clone(),
+            object: "model",
+            created: app.started,
+            owned_by: "kapitsa",
+            context_length: app.llm.context(),
+            max_model_len: app.llm.context(),
+        }
+    }
+}
+
+/// Lists the models.
+#[utoipa::path(get, path = "/v1/models", operation_id = "models", responses((status = 200, body = ModelList)))]
+pub(crate) async fn list(State(app): State<Arc<App>>) -> Json<ModelList> {
+    Json(ModelList { object: "list", data: vec![Model::loaded(&app)] })
+}
+
+/// Describes a model by one of its names.
+#[utoipa::path(get, path = "/v1/models/{id}", operation_id = "model", params(("id" = String, Path,)), responses(
+    (status = 200, body = Model),
+    (status = 404, description = "the loaded model has another name", body = ErrorBody),
+))]
+pub(crate) async fn one(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Json<Model>, ApiError> {
+    match app.is_named(&id) {
+        true => Ok(Json(Model::loaded(&app))),
+        false => Err(app.unknown_model(&id)),
+    }
+}

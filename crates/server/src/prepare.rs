@@ -1,0 +1,51 @@
+//! Turning requests into tokens, away from the threads that serve sockets.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::app::App;
+use crate::error::ApiError;
+
+/// Runs `work`, which may take seconds for a long prompt, on a thread of its own; few at a time. Refused at once where the
+/// request could not be queued anyway.
+///
+/// # Errors
+/// Those of `work`, and what stands in the way of any request.
+pub(crate) async fn prepare<T: Send + 'static>(
+    app: &Arc<App>,
+    work: impl FnOnce(&App) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    if !app.llm.is_alive() {
+        return Err(kapitsa::Error::from(kapitsa::EngineError::Stopped).into());
+    }
+    let stats = app.llm.stats();
+    if stats.slots_busy == stats.slots && stats.queue >= stats.queue_limit {
+        let (running, queued) = (stats.slots_busy, stats.queue);
+        return Err(kapitsa::Error::from(kapitsa::EngineError::Busy { running, queued }).into());
+    }
+    // The semaphore is never closed.
+    let permit = app.preparing.clone().acquire_owned().await.ok();
+    let app = app.clone();
+    let work = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        work(&app)
+    });
+    work.await.unwrap_or_else(|_| Err(ApiError::internal("the request could not be read; this is a fault of Kapitsa")))
+}
+
+/// Bytes of all strings in a value.
+pub(crate) fn text_bytes(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(list) => list.iter().map(text_bytes).sum(),
+        Value::Object(fields) => fields.values().map(text_bytes).sum(),
+        _ => 0,
+    }
+}
+
+/// Fails if so many bytes cannot fit, however they become tokens: megabytes are not read for nothing.
+pub(crate) fn check_length(app: &App, bytes: usize) -> Result<(), ApiError> {
+    let (context, least) = (app.llm.context(), bytes / app.longest_token);
+    if least >= context { Err(ApiError::too_long(context, least, " or more")) } else { Ok(()) }
+}

@@ -9,21 +9,27 @@ use kapitsa_text::{Message, Prompt, TextError};
 /// Renders the messages in the first form that the template takes.
 ///
 /// # Errors
-/// What the template says about the messages as they came.
+/// What the template says about the simplest form.
 pub(crate) fn render(
     messages: &[Message],
     render: impl Fn(&[Message]) -> Result<Prompt, TextError>,
 ) -> Result<Prompt, TextError> {
     let is_whole = |prompt: &Prompt| system_texts(messages).all(|text| prompt.text.contains(text.trim()));
-    let first = render(messages);
-    match &first {
-        Ok(prompt) if is_whole(prompt) => return first,
-        Ok(_) | Err(TextError::TemplateRefused { .. } | TextError::TemplateRender { .. }) => {}
-        Err(_) => return first,
+    let mut best = render(messages);
+    for form in [merged, without_system] {
+        match &best {
+            Ok(prompt) if is_whole(prompt) => break,
+            Ok(_) | Err(TextError::TemplateRefused { .. } | TextError::TemplateRender { .. }) => {}
+            Err(_) => break,
+        }
+        match render(&form(messages)) {
+            Ok(prompt) if best.is_err() || is_whole(&prompt) => best = Ok(prompt),
+            Ok(_) => {}
+            // What the template says of the simplest form is what no form helps.
+            Err(error) => best = best.or(Err(error)),
+        }
     }
-    let forms = [merged, without_system].into_iter();
-    let better = forms.filter_map(|form| render(&form(messages)).ok()).find(is_whole);
-    better.map_or(first, Ok)
+    best
 }
 
 fn is_system(message: &Message) -> bool {

@@ -14,6 +14,7 @@ use crate::{Error, FinishReason, Reply};
 pub struct ReplyStream {
     /// `None` once the reply has ended.
     generation: Option<Generation>,
+    tokenizer: Arc<Tokenizer>,
     detokenizer: Detokenizer<Arc<Tokenizer>>,
     stops: StopMatcher,
     prompt_tokens: usize,
@@ -63,7 +64,8 @@ impl ReplyStream {
     ) -> Self {
         ReplyStream {
             generation: Some(generation),
-            detokenizer: Detokenizer::new(tokenizer),
+            detokenizer: Detokenizer::new(tokenizer.clone()),
+            tokenizer,
             stops,
             prompt_tokens,
             reply_tokens: 0,
@@ -143,7 +145,12 @@ impl ReplyStream {
     fn token(&mut self, id: u32, logprobs: Option<TokenLogprobs>) {
         self.reply_tokens += 1;
         let text = self.detokenizer.push(id);
-        self.waiting.push_back(ReplyToken { id, begins: self.made, logprobs });
+        // What waited for this token to become a character comes before its own text, if that is characters.
+        let own = self.tokenizer.token_bytes(id);
+        let before =
+            text.len().checked_sub(own.len()).filter(|&at| text.is_char_boundary(at) && text[at..].as_bytes() == own);
+        let begins = self.made + before.unwrap_or(0);
+        self.waiting.push_back(ReplyToken { id, begins, logprobs });
         self.made += text.len();
         let step = self.stops.push(&text);
         self.pass(step.text);

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use kapitsa::{Event, FinishReason, Llm, Message, OpenOptions, ReplyRequest, SamplingOptions};
+use kapitsa::{Event, FinishReason, Llm, Message, OpenOptions, ReplyEvent, ReplyRequest, SamplingOptions};
 use kapitsa_testkit::{fixture, tiny};
 
 fn open() -> Llm {
@@ -203,4 +203,53 @@ fn tokens_come_with_log_probabilities_if_asked() {
     request.logprobs = Some(21);
     let error = llm.reply(&request, &mut |_| ControlFlow::Continue(())).unwrap_err().to_string();
     assert_eq!(error, "21 alternatives for each token were asked for, expected at most 20");
+}
+
+#[test]
+fn a_stream_joins_to_the_same_reply_and_its_tokens_begin_where_they_say() {
+    let llm = open();
+    let request = ReplyRequest { stops: vec!["never said".into()], ..request(&llm, 200) };
+    let (pieces, reason, reply_tokens) = reply(&llm, &request);
+    let mut stream = llm.start(request).unwrap();
+    let (mut text, mut tokens) = (String::new(), vec![]);
+    let end = loop {
+        match stream.recv().unwrap().unwrap() {
+            ReplyEvent::Prefill(read) => assert_eq!(read, stream.prompt_tokens()),
+            ReplyEvent::Piece { text: piece, tokens: more } => {
+                let inside = text.len()..=text.len() + piece.len();
+                assert!(more.iter().all(|token| inside.contains(&token.begins)), "{more:?}");
+                text += &piece;
+                tokens.extend(more);
+            }
+            ReplyEvent::Finished(end) => break end,
+        }
+    };
+    assert!(stream.recv().is_none());
+    assert_eq!((text.as_str(), tokens.len()), (pieces.concat().as_str(), reply_tokens));
+    assert_eq!((end.reason, end.reply_tokens), (reason, reply_tokens));
+    for token in tokens {
+        if let Ok(own) = std::str::from_utf8(llm.tokenizer().token_bytes(token.id)) {
+            assert!(text[token.begins..].starts_with(own), "{own:?} at {} of {text:?}", token.begins);
+        }
+    }
+}
+
+#[test]
+fn what_a_stop_text_cuts_off_has_no_tokens_in_the_stream() {
+    let llm = open();
+    let whole = reply(&llm, &request(&llm, 100)).0.concat();
+    let letters: Vec<char> = whole.chars().collect();
+    let stop: String = letters[30..34].iter().collect();
+    let mut stream = llm.start(ReplyRequest { stops: vec![stop.clone()], ..request(&llm, 100) }).unwrap();
+    let (mut text, mut last) = (String::new(), 0);
+    while let Some(event) = stream.recv() {
+        if let ReplyEvent::Piece { text: piece, tokens } = event.unwrap() {
+            text += &piece;
+            last = tokens.last().map_or(last, |token| token.begins);
+        }
+    }
+    assert_eq!(text, whole[..whole.find(&stop).unwrap()]);
+    assert!(last < text.len());
+    // The end at a stop text is no cancellation.
+    assert_eq!((llm.stats().finished, llm.stats().cancelled), (2, 0));
 }

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use crate::app::App;
 use crate::error::ApiError;
 
@@ -32,16 +30,6 @@ pub(crate) async fn prepare<T: Send + 'static>(
         work(&app)
     });
     work.await.unwrap_or_else(|_| Err(ApiError::internal("the request could not be read; this is a fault of Kapitsa")))
-}
-
-/// Bytes of all strings in a value.
-pub(crate) fn text_bytes(value: &Value) -> usize {
-    match value {
-        Value::String(text) => text.len(),
-        Value::Array(list) => list.iter().map(text_bytes).sum(),
-        Value::Object(fields) => fields.values().map(text_bytes).sum(),
-        _ => 0,
-    }
 }
 
 /// Fails if so many bytes cannot fit, however they become tokens: megabytes are not read for nothing.

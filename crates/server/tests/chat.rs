@@ -23,7 +23,10 @@ fn a_whole_reply_has_every_field() {
     assert_eq!((&reply["object"], &reply["model"]), (&json!("chat.completion"), &json!("org/tiny")));
     assert!(reply["created"].as_u64().unwrap() > 1_700_000_000);
     let choice = &reply["choices"][0];
-    assert_eq!((&choice["index"], &choice["finish_reason"], &choice["logprobs"]), (&json!(0), &json!("length"), &Value::Null));
+    assert_eq!(
+        (&choice["index"], &choice["finish_reason"], &choice["logprobs"]),
+        (&json!(0), &json!("length"), &Value::Null)
+    );
     assert_eq!(choice["message"]["role"], "assistant");
     assert!(!content(&reply).is_empty());
     // `user:hello<|end|>>`
@@ -47,7 +50,8 @@ fn a_stream_says_the_same_in_the_order_of_the_protocol() {
         assert_eq!(chunk["object"], "chat.completion.chunk");
         assert!(chunk.get("usage").is_none());
     }
-    let first = json!({"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": null, "finish_reason": null});
+    let first =
+        json!({"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": null, "finish_reason": null});
     assert_eq!(chunks[0]["choices"], json!([first]));
     let (last, pieces) = chunks[1..].split_last().unwrap();
     assert_eq!(last["choices"][0]["delta"], json!({}));
@@ -109,7 +113,10 @@ fn seeds_and_temperature_do_what_they_say() {
     assert_eq!(text(json!({"temperature": 0, "seed": 1})), text(json!({"temperature": 0, "seed": 2})));
     assert_eq!(text(json!({"top_k": 1})), text(json!({"temperature": 0})));
     assert_eq!(text(json!({"top_k": -1})), first);
-    assert_ne!(text(json!({"frequency_penalty": 2, "presence_penalty": 2, "temperature": 0})), text(json!({"temperature": 0})));
+    assert_ne!(
+        text(json!({"frequency_penalty": 2, "presence_penalty": 2, "temperature": 0})),
+        text(json!({"temperature": 0}))
+    );
     // `A` alone is possible.
     let forced = text(json!({"logit_bias": {"65": 100, "0": -100}, "temperature": 0}));
     assert!(forced.len() == 30 && forced.chars().all(|c| c == forced.chars().next().unwrap()), "{forced}");
@@ -154,7 +161,11 @@ fn log_probabilities_join_to_the_text_streamed_or_not() {
             .collect();
         let text = String::from_utf8_lossy(&bytes).into_owned();
         // The token that a stop text begins in may begin before it.
-        assert!(text == content(&whole) || stops && text.starts_with(content(&whole)), "{text:?} {:?}", content(&whole));
+        assert!(
+            text == content(&whole) || stops && text.starts_with(content(&whole)),
+            "{text:?} {:?}",
+            content(&whole)
+        );
         for token in tokens {
             assert!(token["logprob"].as_f64().unwrap() <= 0.0);
             assert_eq!(token["top_logprobs"].as_array().unwrap().len() as u64, top.as_u64().unwrap_or(0));
@@ -217,9 +228,16 @@ fn a_strict_template_takes_late_system_text_and_what_it_refuses_is_one_honest_40
     let strict = "{% for m in messages %}{% if m.role == 'system' and not loop.first %}\
                   {{ raise_exception('system must come first') }}{% endif %}{% if m.role == 'tool' %}\
                   {{ raise_exception('no tools here') }}{% endif %}[{{ m.role }}:{{ m.content }}]{% endfor %}";
-    let server = serve_model(tiny::speaking_llama().set("tokenizer.chat_template", strict), common::open_options(), |_| {});
+    let server =
+        serve_model(tiny::speaking_llama().set("tokenizer.chat_template", strict), common::open_options(), |_| {});
     let message = |role: &str, text: &str| json!({"role": role, "content": text});
-    let mut messages = vec![message("system", "S"), message("user", "a"), message("assistant", "b"), message("system", "T"), message("user", "c")];
+    let mut messages = vec![
+        message("system", "S"),
+        message("user", "a"),
+        message("assistant", "b"),
+        message("system", "T"),
+        message("user", "c"),
+    ];
     let reply = server.chat(json!({"messages": messages, "max_tokens": 1}));
     assert_eq!(reply["usage"]["prompt_tokens"], "[system:S][user:a][assistant:b][user:T\n\nc]".len());
     messages.push(message("tool", "x"));
@@ -245,7 +263,10 @@ fn a_length_beyond_the_context_is_what_the_context_leaves() {
             body["max_tokens"] = Value::Null;
             body[field] = tokens;
             let reply = server.chat(body);
-            assert_eq!((&reply["usage"]["total_tokens"], &reply["choices"][0]["finish_reason"]), (&json!(40), &json!("length")));
+            assert_eq!(
+                (&reply["usage"]["total_tokens"], &reply["choices"][0]["finish_reason"]),
+                (&json!(40), &json!("length"))
+            );
         }
     }
     let mut body = request("hello", 20);
@@ -263,9 +284,14 @@ fn a_prompt_beyond_the_context_is_refused_before_the_stream_in_words_that_client
         body["stream"] = stream.into();
         let answer = server.post("/v1/chat/completions", &body);
         let error = answer.error();
-        assert_eq!((answer.status, &error["code"], &error["type"]), (400, &json!("context_length_exceeded"), &json!("invalid_request_error")));
+        assert_eq!(
+            (answer.status, &error["code"], &error["type"]),
+            (400, &json!("context_length_exceeded"), &json!("invalid_request_error"))
+        );
         let message = error["message"].as_str().unwrap();
-        for words in ["maximum context length is 40 tokens", "your messages resulted in ", "reduce the length of the messages"] {
+        for words in
+            ["maximum context length is 40 tokens", "your messages resulted in ", "reduce the length of the messages"]
+        {
             assert!(message.contains(words), "{message}");
         }
     }

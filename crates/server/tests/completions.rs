@@ -53,11 +53,8 @@ fn a_stream_joins_to_the_whole() {
     let text: String = chunks.iter().filter_map(|chunk| chunk["choices"][0]["text"].as_str()).collect();
     assert_eq!(text, whole["choices"][0]["text"]);
     for field in ["tokens", "token_logprobs", "top_logprobs", "text_offset"] {
-        let joined: Vec<&Value> = chunks
-            .iter()
-            .filter_map(|chunk| chunk["choices"][0]["logprobs"][field].as_array())
-            .flatten()
-            .collect();
+        let joined: Vec<&Value> =
+            chunks.iter().filter_map(|chunk| chunk["choices"][0]["logprobs"][field].as_array()).flatten().collect();
         assert_eq!(json!(joined), whole["choices"][0]["logprobs"][field], "{field}");
     }
     assert_eq!(chunks.last().unwrap()["usage"], whole["usage"]);
@@ -89,7 +86,8 @@ fn offsets_are_those_of_characters_in_the_text() {
 fn what_is_neutral_is_taken_and_the_rest_refused_by_name() {
     let server = serve();
     let mut neutral = body(json!("abc"));
-    for (field, value) in [("echo", json!(false)), ("suffix", json!("")), ("best_of", json!(1)), ("user", json!("me"))] {
+    for (field, value) in [("echo", json!(false)), ("suffix", json!("")), ("best_of", json!(1)), ("user", json!("me"))]
+    {
         neutral[field] = value;
     }
     complete(&server, &neutral);

@@ -10,7 +10,14 @@ use serde_json::json;
 #[test]
 fn routes_are_there_with_and_without_v1_whatever_the_query_says() {
     let server = serve();
-    for path in ["/v1/models", "/models", "/v1/models?limit=1000", "/models/org/tiny", "/v1/models/org%2Ftiny", "/v1/models/tiny?x=/y"] {
+    for path in [
+        "/v1/models",
+        "/models",
+        "/v1/models?limit=1000",
+        "/models/org/tiny",
+        "/v1/models/org%2Ftiny",
+        "/v1/models/tiny?x=/y",
+    ] {
         let answer = server.get(path);
         assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")), "{path}");
     }
@@ -18,7 +25,10 @@ fn routes_are_there_with_and_without_v1_whatever_the_query_says() {
     assert_eq!((&list["object"], list["data"].as_array().unwrap().len()), (&json!("list"), 1));
     assert_eq!(list["data"][0], server.get("/models/tiny").json());
     let model = &list["data"][0];
-    assert_eq!((&model["id"], &model["object"], &model["owned_by"]), (&json!("org/tiny"), &json!("model"), &json!("kapitsa")));
+    assert_eq!(
+        (&model["id"], &model["object"], &model["owned_by"]),
+        (&json!("org/tiny"), &json!("model"), &json!("kapitsa"))
+    );
     assert_eq!((&model["context_length"], &model["max_model_len"]), (&json!(16384), &json!(16384)));
     assert!(model["created"].is_u64());
     for path in ["/v1/chat/completions?beta=true", "/chat/completions"] {
@@ -38,8 +48,19 @@ fn routes_are_there_with_and_without_v1_whatever_the_query_says() {
 fn what_is_not_offered_is_a_404_in_the_form_of_the_api_and_a_wrong_method_a_405() {
     let server = serve();
     for path in [
-        "/api/v1/models", "/api/tags", "/api/show", "/v1/props", "/props", "/version", "/api/version", "/v1", "/v1/", "/models/",
-        "/v1/messages", "/v1/responses", "/..%2f..%2fetc/passwd",
+        "/api/v1/models",
+        "/api/tags",
+        "/api/show",
+        "/v1/props",
+        "/props",
+        "/version",
+        "/api/version",
+        "/v1",
+        "/v1/",
+        "/models/",
+        "/v1/messages",
+        "/v1/responses",
+        "/..%2f..%2fetc/passwd",
     ] {
         for method in ["GET", "POST"] {
             let answer = server.request(method, path, &[], b"");
@@ -48,7 +69,9 @@ fn what_is_not_offered_is_a_404_in_the_form_of_the_api_and_a_wrong_method_a_405(
     }
     let answer = server.get("/v1/models/other/model");
     assert_eq!((answer.status, &answer.error()["code"]), (404, &json!("model_not_found")));
-    for (method, path) in [("GET", "/v1/chat/completions"), ("DELETE", "/v1/models"), ("PUT", "/"), ("OPTIONS", "/health")] {
+    for (method, path) in
+        [("GET", "/v1/chat/completions"), ("DELETE", "/v1/models"), ("PUT", "/"), ("OPTIONS", "/health")]
+    {
         let answer = server.request(method, path, &[], b"");
         assert_eq!(answer.status, 405, "{method} {path}");
         assert!(answer.header("allow").is_some());
@@ -59,7 +82,15 @@ fn what_is_not_offered_is_a_404_in_the_form_of_the_api_and_a_wrong_method_a_405(
 #[test]
 fn a_prefix_goes_before_every_path() {
     let server = serve_with(|options| options.path_prefix = "/llm/x/".into());
-    for path in ["/llm/x", "/llm/x/", "/llm/x/health", "/llm/x/metrics", "/llm/x/openapi.json", "/llm/x/v1/models", "/llm/x/models/tiny"] {
+    for path in [
+        "/llm/x",
+        "/llm/x/",
+        "/llm/x/health",
+        "/llm/x/metrics",
+        "/llm/x/openapi.json",
+        "/llm/x/v1/models",
+        "/llm/x/models/tiny",
+    ] {
         assert_eq!(server.get(path).status, 200, "{path}");
     }
     assert_eq!(server.post("/llm/x/v1/chat/completions", &request("a", 1)).status, 200);
@@ -111,7 +142,8 @@ fn a_foreign_host_is_refused_while_no_key_is_set() {
 #[test]
 fn pages_of_other_origins_get_in_only_where_they_are_let() {
     let preflight = [
-        ("origin", "https://app.example"), ("access-control-request-method", "POST"),
+        ("origin", "https://app.example"),
+        ("access-control-request-method", "POST"),
         ("access-control-request-headers", "authorization, content-type, x-stainless-os"),
     ];
     let closed = serve();
@@ -198,7 +230,10 @@ fn expect_continue_and_chunks_work_and_connections_stay_open() {
     let server = serve();
     let body = request("a", 1).to_string();
     let mut connection = server.connect();
-    let head = format!("POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\nexpect: 100-continue\r\n\r\n", body.len());
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\nexpect: 100-continue\r\n\r\n",
+        body.len()
+    );
     connection.raw(head.as_bytes());
     assert_eq!(connection.head().status, 100);
     connection.raw(body.as_bytes());
@@ -222,7 +257,13 @@ fn expect_continue_and_chunks_work_and_connections_stay_open() {
 #[test]
 fn garbage_on_the_line_harms_nobody() {
     let server = serve();
-    for bytes in [&b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"[..], b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"POST /v1/completions HTTP/1.1\r\ncontent-length: -1\r\n\r\n", b"\0\0\0\0\r\n\r\n"] {
+    for bytes in [
+        &b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"[..],
+        b"GET\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"POST /v1/completions HTTP/1.1\r\ncontent-length: -1\r\n\r\n",
+        b"\0\0\0\0\r\n\r\n",
+    ] {
         let mut connection = server.connect();
         let _ = connection.stream.write_all(bytes);
         let _ = connection.stream.shutdown(std::net::Shutdown::Write);
@@ -246,12 +287,25 @@ fn the_document_names_every_route_and_only_those() {
         for method in methods.as_object().unwrap().keys() {
             let answer = server.request(&method.to_uppercase(), &real, &[], b"");
             assert!(answer.status != 404 && answer.status != 405, "{method} {path}");
-            assert!(methods[method]["responses"].get(answer.status.to_string()).is_some(), "{method} {path} {}", answer.status);
+            assert!(
+                methods[method]["responses"].get(answer.status.to_string()).is_some(),
+                "{method} {path} {}",
+                answer.status
+            );
         }
     }
     let mut paths: Vec<&str> = document["paths"].as_object().unwrap().keys().map(String::as_str).collect();
     paths.sort_unstable();
-    let expected = ["/", "/health", "/metrics", "/openapi.json", "/v1/chat/completions", "/v1/completions", "/v1/models", "/v1/models/{id}"];
+    let expected = [
+        "/",
+        "/health",
+        "/metrics",
+        "/openapi.json",
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/models",
+        "/v1/models/{id}",
+    ];
     assert_eq!(paths, expected);
     assert_eq!(kapitsa_server::document().unwrap().parse::<serde_json::Value>().unwrap(), document);
 }

@@ -120,11 +120,16 @@ fn messages_that_cannot_be_are_named() {
         (json!({"role": "assistant", "tool_calls": "ls"}), "messages[1].tool_calls"),
         (json!("hello"), "messages[1]"),
     ] {
-        let answer = server.post("/v1/chat/completions", &json!({"messages": [{"role": "user", "content": "a"}, message]}));
+        let answer =
+            server.post("/v1/chat/completions", &json!({"messages": [{"role": "user", "content": "a"}, message]}));
         assert_eq!((answer.status, &answer.error()["param"]), (400, &json!(param)), "{}", answer.text());
     }
     let answer = server.post("/v1/chat/completions", &json!({"model": "m"}));
-    assert!(answer.status == 400 && answer.error()["message"].as_str().unwrap().contains("messages"), "{}", answer.text());
+    assert!(
+        answer.status == 400 && answer.error()["message"].as_str().unwrap().contains("messages"),
+        "{}",
+        answer.text()
+    );
 }
 
 #[test]
@@ -132,9 +137,15 @@ fn bodies_that_are_no_json_object_are_refused() {
     let server = serve();
     let deep = "[".repeat(100_000);
     let depth = format!("{{\"messages\":{}", "[".repeat(100_000));
-    for body in ["", "{", "null", "[]", "7", "\"a\"", "{\"messages\": [}", "{\"temperature\": 1e999}", "\u{0}", &deep, &depth] {
+    for body in
+        ["", "{", "null", "[]", "7", "\"a\"", "{\"messages\": [}", "{\"temperature\": 1e999}", "\u{0}", &deep, &depth]
+    {
         let answer = server.request("POST", "/v1/chat/completions", &[], body.as_bytes());
-        assert_eq!((answer.status, answer.error()["type"].as_str()), (400, Some("invalid_request_error")), "{body:.20}");
+        assert_eq!(
+            (answer.status, answer.error()["type"].as_str()),
+            (400, Some("invalid_request_error")),
+            "{body:.20}"
+        );
     }
     for bytes in [&b"{\"a\": \"\xff\xfe\"}"[..], b"{\"a\": \"\\ud800\"}", b"\x1f\x8b\x08"] {
         assert_eq!(server.request("POST", "/v1/completions", &[], bytes).status, 400);
@@ -145,7 +156,12 @@ fn bodies_that_are_no_json_object_are_refused() {
 #[test]
 fn any_name_will_do_unless_names_are_taken_strictly() {
     let lenient = serve();
-    assert_eq!(lenient.chat(json!({"model": "claude-opus-4-8", "messages": [{"role": "user", "content": "a"}], "max_tokens": 1}))["model"], "org/tiny");
+    assert_eq!(
+        lenient
+            .chat(json!({"model": "claude-opus-4-8", "messages": [{"role": "user", "content": "a"}], "max_tokens": 1}))
+            ["model"],
+        "org/tiny"
+    );
     let strict = serve_with(|options| options.strict_models = true);
     for name in ["org/tiny", "tiny", "/models/tiny.gguf"] {
         let mut body = request("a", 1);

@@ -7,9 +7,8 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::Request;
 use axum::response::{IntoResponse, Response};
-use kapitsa::{ReplyRequest, ReplyToken};
+use kapitsa::{Message, ReplyRequest, ReplyToken};
 use serde::Serialize;
-use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::chat_request::{ChatFields, ChatRequest};
@@ -118,7 +117,7 @@ pub(crate) async fn complete(State(app): State<Arc<App>>, request: Request<Body>
             stops: options.stops()?,
             max_tokens: chat.max_tokens(&options)?,
             logprobs,
-            prompt: prompt(app, chat, &body)?,
+            prompt: prompt(app, chat)?,
         };
         let choices = Choices::start(app, "chatcmpl-", &[request], options.replies()?)?;
         Ok((options, choices, logprobs.is_some()))
@@ -132,10 +131,11 @@ pub(crate) async fn complete(State(app): State<Arc<App>>, request: Request<Body>
 }
 
 /// Tokens of the conversation.
-fn prompt(app: &App, chat: ChatFields, body: &Value) -> Result<Vec<u32>, ApiError> {
-    let texts = body.get("messages").map_or(0, prepare::text_bytes);
-    prepare::check_length(app, texts)?;
+fn prompt(app: &App, chat: ChatFields) -> Result<Vec<u32>, ApiError> {
     let messages = chat.into_messages()?;
+    // Templates leave out parts of what the assistant said.
+    let said = messages.iter().filter(|message| message.role != "assistant").filter_map(Message::text);
+    prepare::check_length(app, said.map(|text| text.len()).sum())?;
     let now = app.options.now.map(|now| now());
     let prompt = app.llm.chat_prompt(&messages, now)?;
     match prompt.is_empty() {

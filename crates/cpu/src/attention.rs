@@ -28,13 +28,16 @@ const PAGE_VECTORS: usize = PAGE_TOKENS / LANES;
 pub(crate) fn run(isa: Isa, pool: &mut Pool, op: &Attention, batch: &Batch, kv: &HostKv, q: &[f32], out: &mut [f32]) {
     let blocks = blocks(batch);
     let group = op.heads / op.kv_heads;
-    // Few rows are spread by query heads, many by groups, which share keys and values.
-    let heads = if blocks.len() * op.kv_heads < 4 * pool.threads() { 1 } else { group };
-    let parts = op.heads / heads;
+    // Query heads of a group share keys and values, as far as there is work for all threads.
+    let parts = (2 * pool.threads()).div_ceil(blocks.len() * op.kv_heads).min(group);
+    let heads = group.div_ceil(parts);
+    let parts = group.div_ceil(heads);
     let out = SharedOut::new(out);
-    pool.each_with(blocks.len() * parts, Scratch::default, |scratch, task| {
-        let (rows, first) = (blocks[task / parts].clone(), task % parts * heads);
-        let task = Task { op, batch, kv, q, out: &out, rows, heads: first..first + heads, scratch };
+    pool.each_with(blocks.len() * op.kv_heads * parts, Scratch::default, |scratch, task| {
+        let (rows, kv_head, part) =
+            (blocks[task / parts / op.kv_heads].clone(), task / parts % op.kv_heads, task % parts);
+        let heads = kv_head * group + part * heads..kv_head * group + ((part + 1) * heads).min(group);
+        let task = Task { op, batch, kv, q, out: &out, rows, heads, scratch };
         // SAFETY: blocks have disjoint rows, and tasks of a block disjoint heads.
         unsafe { isa.run(task) }
     });

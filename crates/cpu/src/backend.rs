@@ -139,7 +139,10 @@ impl Backend for Cpu {
         let Cpu { isa, pool, arena, kv, packed, quantised, .. } = self;
         let memory = Memory { program, batch, arena };
         let mut step = Step { isa: *isa, pool, memory, kv, packed, quantised };
-        program.ops().iter().for_each(|op| step.run(op));
+        let mut ops = program.ops();
+        while !ops.is_empty() {
+            ops = &ops[step.run(ops)..];
+        }
         let memory = step.memory;
         Ok(Outputs {
             logits: memory.read(program.logits()).to_vec(),

@@ -6,10 +6,11 @@ use std::time::Instant;
 use kapitsa_ops::DeviceError;
 
 use crate::isa::{Isa, Kernel};
-use crate::kernel::AHEAD;
 use crate::pool::Pool;
 use crate::simd::Simd;
 
+/// Bytes that a thread is ahead of itself in asking for memory.
+const AHEAD: usize = 4096;
 /// More than caches hold.
 const BYTES: usize = 256 << 20;
 /// Passes, of which the median counts: other programs disturb single ones.

@@ -6,7 +6,7 @@ use kapitsa_tensor::Weight;
 
 use crate::activations::{self, BLOCK, Block};
 use crate::isa::Isa;
-use crate::kernel::{self, Inputs, MAX_ROWS, Tile, Weights};
+use crate::kernel::{self, Inputs, MAX_ROWS, STREAMS, Tile, Weights};
 use crate::packed::Packed;
 use crate::pool::Pool;
 use crate::shared::SharedOut;
@@ -46,16 +46,19 @@ const SERIAL_VALUES: usize = 16 * 1024;
 /// Tasks for each worker: enough to even out what else the machine does.
 const TASKS_EACH: usize = 8;
 /// Bytes of panels of a task: they stay in the L2 cache while its rows pass by.
-const TASK_BYTES: usize = 256 * 1024;
+const TASK_BYTES: usize = 128 * 1024;
 
 /// Runs all jobs in one parallel region.
-pub(crate) fn run(
+///
+/// # Safety
+/// Nobody else uses the jobs' outputs meanwhile, and `input` is none of them.
+pub(crate) unsafe fn run(
     isa: Isa,
     pool: &mut Pool,
     quantised: &mut Quantised,
     input: &Input<'_>,
     jobs: &[Job<'_>],
-    out: &mut [f32],
+    out: &SharedOut<'_, f32>,
 ) {
     let Input { of, x, cols } = *input;
     let wants_blocks = jobs.iter().any(|job| job.packed.is_some_and(|p| p.layout.is_quantised()));
@@ -71,7 +74,6 @@ pub(crate) fn run(
         }
     }
 
-    let out = SharedOut::new(out);
     let tasks = tasks(jobs, pool.threads());
     let shared = SharedOut::new(&mut quantised.blocks);
     let quantise = |row: usize| {
@@ -82,8 +84,8 @@ pub(crate) fn run(
     let multiply = |task: usize| {
         let (job, outputs) = &tasks[task];
         // SAFETY: all blocks have been written, and from here on they are only read.
-        let quantised = || unsafe { shared.read() };
-        multiply(isa, &jobs[*job], outputs.clone(), input, quantised, &out);
+        let quantised = || unsafe { shared.read(0, shared.len()) };
+        multiply(isa, &jobs[*job], outputs.clone(), input, quantised, out);
     };
     if pending > 0 {
         pool.phases((pending, quantise), (tasks.len(), multiply));
@@ -100,9 +102,11 @@ fn tasks(jobs: &[Job<'_>], threads: usize) -> Vec<(usize, Range<usize>)> {
     let mut tasks = vec![];
     for (index, job) in jobs() {
         let rows = job.weight.rows();
-        let step =
-            if job.packed.is_some() { (bytes * rows / job.weight.bytes()).next_multiple_of(LANES) } else { LANES };
-        tasks.extend((0..rows).step_by(step.max(LANES)).map(|first| (index, first..rows.min(first + step.max(LANES)))));
+        let step = match job.packed {
+            Some(_) => (bytes * rows / job.weight.bytes() / (STREAMS * LANES)).max(1) * STREAMS * LANES,
+            None => LANES,
+        };
+        tasks.extend((0..rows).step_by(step).map(|first| (index, first..rows.min(first + step))));
     }
     tasks
 }

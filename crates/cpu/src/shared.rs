@@ -30,12 +30,17 @@ impl<'a, T> SharedOut<'a, T> {
         unsafe { std::slice::from_raw_parts_mut(self.start.add(at), len) }
     }
 
-    /// All elements.
+    /// Elements `at .. at + len`.
     ///
     /// # Safety
-    /// Nobody writes while the result lives.
-    pub(crate) unsafe fn read(&self) -> &[T] {
-        // SAFETY: the borrow covers all elements; nobody writes by the caller's promise.
-        unsafe { std::slice::from_raw_parts(self.start, self.len) }
+    /// Nobody writes these elements while the result lives.
+    pub(crate) unsafe fn read(&self, at: usize, len: usize) -> &[T] {
+        assert!(at <= self.len && len <= self.len - at);
+        // SAFETY: in bounds by the assertion; nobody writes by the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.start.add(at), len) }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
     }
 }

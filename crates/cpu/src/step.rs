@@ -1,12 +1,15 @@
 //! One step: the ops of a program, one after the other.
 
 use kapitsa_ops::kv::{HostKv, PAGE_TOKENS, Part};
-use kapitsa_ops::{Batch, ExpertCombine, ExpertLinear, ExpertWeights, KvWrite, Op, Program, Route, Rule, Tensor};
+use kapitsa_ops::{
+    Batch, ExpertCombine, ExpertLinear, ExpertWeights, KvWrite, Linear, Op, Program, Route, Rule, Tensor,
+};
 
 use crate::backend::PackedWeights;
 use crate::isa::Isa;
 use crate::linear::{self, Input, Job, Quantised};
 use crate::pool::Pool;
+use crate::shared::SharedOut;
 use crate::{attention, rows};
 
 /// What a step uses.
@@ -36,6 +39,23 @@ impl Memory<'_> {
         self.program.place(x, self.batch.len(), self.batch.wanted().len())
     }
 
+    /// The products with the first op's input at the head of `ops`, as long as their outputs are apart.
+    fn same_input<'a>(&self, ops: &'a [Op]) -> Vec<&'a Linear> {
+        let mut linears: Vec<&Linear> = vec![];
+        for op in ops {
+            let Op::Linear(op) = op else { break };
+            let apart = |other: &&Linear| {
+                let (a, b) = (self.place(op.out), self.place(other.out));
+                a.end <= b.start || b.end <= a.start
+            };
+            if linears.first().is_some_and(|first| first.x != op.x) || !linears.iter().all(apart) {
+                break;
+            }
+            linears.push(op);
+        }
+        linears
+    }
+
     /// The op's output and inputs. They are apart in the arena, since an output is placed while its op's inputs live.
     fn operands<const N: usize>(&mut self, op: &dyn Rule, inputs: [Tensor; N]) -> (&mut [f32], [&[f32]; N]) {
         let out = self.place(op.output().expect("an op with an output"));
@@ -50,26 +70,39 @@ impl Memory<'_> {
 }
 
 impl Step<'_> {
-    pub(crate) fn run(&mut self, op: &Op) {
+    /// Runs the first of `ops`, and with it those after it that make one parallel region with it; tells how many.
+    pub(crate) fn run(&mut self, ops: &[Op]) -> usize {
         let Step { isa, pool, memory, kv, packed, quantised } = self;
         let (isa, batch) = (*isa, memory.batch);
-        match op {
+        match &ops[0] {
             Op::Embed(op) => {
                 let (out, []) = memory.operands(op, []);
                 rows::each(pool, out, op.out.width(), |r, out| op.weight.dequantize(batch.token(r) as usize, out));
             }
             Op::Linear(op) => {
-                let (out, [x]) = memory.operands(op, [op.x]);
+                let linears = memory.same_input(ops);
+                let x = memory.place(op.x);
                 let rows = x.len() / op.x.width();
-                let job = Job {
-                    weight: &op.weight,
-                    packed: packed.get(&op.weight),
-                    bias: op.bias.as_ref().map(|b| b.values()),
-                    rows: (0..rows).collect(),
-                    out_at: (0..rows).map(|r| r * op.out.width()).collect(),
-                };
-                let input = Input { of: op.x, x, cols: op.weight.cols() };
-                linear::run(isa, pool, quantised, &input, &[job], out);
+                let jobs: Vec<Job<'_>> = linears
+                    .iter()
+                    .map(|op| {
+                        let (width, start) = (op.out.width(), memory.place(op.out).start);
+                        Job {
+                            weight: &op.weight,
+                            packed: packed.get(&op.weight),
+                            bias: op.bias.as_ref().map(|b| b.values()),
+                            rows: (0..rows).collect(),
+                            out_at: (0..rows).map(|r| start + r * width).collect(),
+                        }
+                    })
+                    .collect();
+                let arena = SharedOut::new(memory.arena);
+                // SAFETY: the outputs are apart from each other and from the input, which nobody writes.
+                unsafe {
+                    let x = arena.read(x.start, x.len());
+                    linear::run(isa, pool, quantised, &Input { of: op.x, x, cols: op.weight.cols() }, &jobs, &arena);
+                }
+                return jobs.len();
             }
             Op::RmsNorm(op) => {
                 let (out, [x]) = memory.operands(op, [op.x]);
@@ -122,7 +155,8 @@ impl Step<'_> {
                 let (out, [x, ids]) = memory.operands(op, [op.x, op.ids]);
                 let jobs = expert_jobs(op, packed, bytemuck::cast_slice(ids));
                 let input = Input { of: op.x, x, cols: op.input_width() };
-                linear::run(isa, pool, quantised, &input, &jobs, out);
+                // SAFETY: inputs and outputs of an op are apart.
+                unsafe { linear::run(isa, pool, quantised, &input, &jobs, &SharedOut::new(out)) };
             }
             Op::ExpertCombine(op) => {
                 let (out, [x, weights]) = memory.operands(op, [op.x, op.weights]);
@@ -131,6 +165,7 @@ impl Step<'_> {
                 });
             }
         }
+        1
     }
 }
 

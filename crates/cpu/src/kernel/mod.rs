@@ -8,6 +8,7 @@
 mod codes;
 mod scaling;
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use kapitsa_tensor::DType;
@@ -22,7 +23,9 @@ use codes::{Codes, Eight, Five, Four, Six};
 use scaling::{Affine, Centred, Groups, Halves, Scaling, Super, With};
 
 /// Bytes that one row is ahead of itself in asking for memory.
-pub(crate) const AHEAD: usize = 4096;
+const AHEAD: usize = 2048;
+/// Panels that one row reads at a time.
+pub(crate) const STREAMS: usize = 4;
 /// Rows of the largest tile.
 pub(crate) const MAX_ROWS: usize = 8;
 
@@ -62,80 +65,66 @@ pub(crate) struct Tile<'a, 'b> {
 /// # Safety
 /// Nobody else uses the outputs meanwhile.
 pub(crate) unsafe fn run(isa: Isa, tile: &Tile<'_, '_>) {
-    // SAFETY: passed on.
-    unsafe { isa.run(tile) }
-}
-
-impl Kernel for &Tile<'_, '_> {
-    #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
-        // SAFETY: passed on.
-        unsafe { rows::<S>(self) }
-    }
-}
-
-/// Splits into tiles that are compiled.
-///
-/// # Safety
-/// As [`run`]; the machine has the instructions of `S`.
-#[inline(always)]
-unsafe fn rows<S: Simd>(tile: &Tile<'_, '_>) {
     let mut first = 0;
     while first < tile.out_at.len() {
         let left = tile.out_at.len() - first;
         // SAFETY: passed on.
         first += unsafe {
             match left {
-                8.. => formats::<S, 8>(tile, first),
-                4.. => formats::<S, 4>(tile, first),
-                2.. => formats::<S, 2>(tile, first),
-                _ => formats::<S, 1>(tile, first),
+                8.. => formats::<8>(isa, tile, first),
+                4.. => formats::<4>(isa, tile, first),
+                2.. => formats::<2>(isa, tile, first),
+                _ => formats::<1>(isa, tile, first),
             }
         };
     }
 }
 
+/// Computes `R` rows of a tile, from its row `first` on.
+///
 /// # Safety
-/// As [`rows`].
-#[inline(always)]
-unsafe fn formats<S: Simd, const R: usize>(tile: &Tile<'_, '_>, first: usize) -> usize {
+/// As [`run`].
+unsafe fn formats<const R: usize>(isa: Isa, tile: &Tile<'_, '_>, first: usize) -> usize {
     // SAFETY: passed on.
     unsafe {
         match (tile.weights, tile.inputs) {
-            (Weights::Panel(_), Inputs::Plain(xs)) => plain::<S, F32, R>(tile, xs, first),
-            (Weights::Packed(packed), inputs) => match (packed.layout, inputs) {
-                (Layout::Plain(dtype), Inputs::Plain(xs)) => match dtype {
-                    DType::F32 => plain::<S, F32, R>(tile, xs, first),
-                    DType::F16 => plain::<S, F16, R>(tile, xs, first),
-                    DType::Bf16 => plain::<S, Bf16, R>(tile, xs, first),
-                },
-                (Layout::Blocks(bits, scales), Inputs::Blocks(xs)) => match (bits, scales) {
-                    (Bits::Four, Scales::Centred { .. }) => blocks::<S, Four, _, R>(tile, Centred::<8>, xs, first),
-                    (Bits::Five, Scales::Centred { .. }) => blocks::<S, Five, _, R>(tile, Centred::<16>, xs, first),
-                    (_, Scales::Centred { .. }) => blocks::<S, Eight, _, R>(tile, Centred::<128>, xs, first),
-                    (Bits::Four, Scales::Affine) => blocks::<S, Four, _, R>(tile, With(Affine), xs, first),
-                    (_, Scales::Affine) => blocks::<S, Five, _, R>(tile, With(Affine), xs, first),
-                    (Bits::Four, Scales::Super) => blocks::<S, Four, _, R>(tile, With(Super), xs, first),
-                    (_, Scales::Super) => blocks::<S, Five, _, R>(tile, With(Super), xs, first),
-                    (_, Scales::Halves) => blocks::<S, Six, _, R>(tile, Halves, xs, first),
+            (Weights::Panel(_), Inputs::Plain(xs)) => plain::<F32, R>(isa, tile, xs, first),
+            (Weights::Packed(packed), Inputs::Plain(xs)) => match packed.layout {
+                Layout::Plain(DType::F32) => plain::<F32, R>(isa, tile, xs, first),
+                Layout::Plain(DType::F16) => plain::<F16, R>(isa, tile, xs, first),
+                Layout::Plain(DType::Bf16) => plain::<Bf16, R>(isa, tile, xs, first),
+                Layout::Blocks(..) => unreachable!("codes are multiplied by blocks"),
+            },
+            (Weights::Packed(packed), Inputs::Blocks(xs)) => {
+                let Layout::Blocks(bits, scales) = packed.layout else { unreachable!("plain weights take plain rows") };
+                let rows = Rows::<R> { tile, packed, xs: std::array::from_fn(|r| xs[first + r]), first };
+                match (bits, scales) {
+                    (Bits::Four, Scales::Centred { .. }) => rows.times::<Four, _>(isa, Centred::<8>),
+                    (Bits::Five, Scales::Centred { .. }) => rows.times::<Five, _>(isa, Centred::<16>),
+                    (_, Scales::Centred { .. }) => rows.times::<Eight, _>(isa, Centred::<128>),
+                    (Bits::Four, Scales::Affine) => rows.times::<Four, _>(isa, With(Affine)),
+                    (_, Scales::Affine) => rows.times::<Five, _>(isa, With(Affine)),
+                    (Bits::Four, Scales::Super) => rows.times::<Four, _>(isa, With(Super)),
+                    (_, Scales::Super) => rows.times::<Five, _>(isa, With(Super)),
+                    (_, Scales::Halves) => rows.times::<Six, _>(isa, Halves),
                     (Bits::Four, Scales::Groups { blocks: group, dtype }) => {
-                        blocks::<S, Four, _, R>(tile, With(Groups { group, dtype }), xs, first)
+                        rows.times::<Four, _>(isa, With(Groups { group, dtype }))
                     }
                     (_, Scales::Groups { blocks: group, dtype }) => {
-                        blocks::<S, Eight, _, R>(tile, With(Groups { group, dtype }), xs, first)
+                        rows.times::<Eight, _>(isa, With(Groups { group, dtype }))
                     }
-                },
-                _ => unreachable!("plain weights take plain activations, codes take blocks"),
-            },
-            _ => unreachable!("plain weights take plain activations, codes take blocks"),
+                }
+            }
+            (Weights::Panel(_), Inputs::Blocks(_)) => unreachable!("plain weights take plain rows"),
         }
     }
+    R
 }
 
 /// Stores the sums of a panel.
 ///
 /// # Safety
-/// As [`rows`].
+/// As [`run`]; the machine has the instructions of `S`.
 #[inline(always)]
 unsafe fn emit<S: Simd, const R: usize>(tile: &Tile<'_, '_>, first: usize, panel: usize, sums: [S::F32; R]) {
     let (at, count) = (panel * LANES, LANES.min(tile.outputs.end - panel * LANES));
@@ -152,79 +141,133 @@ unsafe fn emit<S: Simd, const R: usize>(tile: &Tile<'_, '_>, first: usize, panel
     }
 }
 
+/// `R` rows times plain weights.
+///
 /// # Safety
-/// As [`rows`].
-#[inline(always)]
-unsafe fn plain<S: Simd, E: Element, const R: usize>(tile: &Tile<'_, '_>, xs: &[&[f32]], first: usize) -> usize {
-    let xs: [&[f32]; R] = std::array::from_fn(|r| xs[first + r]);
-    let cols = xs[0].len();
-    assert!(xs.iter().all(|x| x.len() == cols));
-    for panel in tile.outputs.start / LANES..tile.outputs.end.div_ceil(LANES) {
-        let weights = match tile.weights {
-            Weights::Packed(packed) => {
-                assert_eq!(packed.cols, cols);
-                packed.panel(panel).wrapping_add(packed.codes)
-            }
-            Weights::Panel(panel) => {
-                assert_eq!(panel.len(), cols * LANES);
-                panel.as_ptr().cast()
-            }
-        };
-        // SAFETY: a panel holds 16 elements an input, and every row has `cols` inputs.
-        unsafe {
-            let mut sums = [S::splat(0.0); R];
-            for i in 0..cols {
-                let w = E::load::<S>(weights.cast::<E::Stored>().add(i * LANES));
-                for r in 0..R {
-                    sums[r] = S::add(sums[r], S::mul(w, S::splat(*xs[r].get_unchecked(i))));
-                }
-            }
-            emit::<S, R>(tile, first, panel, sums);
-        }
-    }
-    R
+/// As [`run`].
+unsafe fn plain<E: Element, const R: usize>(isa: Isa, tile: &Tile<'_, '_>, xs: &[&[f32]], first: usize) {
+    let xs = std::array::from_fn(|r| xs[first + r]);
+    // SAFETY: passed on.
+    unsafe { isa.run(PlainRows::<E, R> { tile, xs, first, element: PhantomData }) }
 }
 
-/// # Safety
-/// As [`rows`].
-#[inline(always)]
-unsafe fn blocks<S: Simd, C: Codes, F: Scaling, const R: usize>(
-    tile: &Tile<'_, '_>,
-    scaling: F,
-    xs: &[&[Block]],
+struct PlainRows<'a, 'b, 'c, E, const R: usize> {
+    tile: &'a Tile<'b, 'c>,
+    xs: [&'a [f32]; R],
     first: usize,
-) -> usize {
-    let Weights::Packed(packed) = tile.weights else { unreachable!("codes are packed") };
-    let xs: [&[Block]; R] = std::array::from_fn(|r| xs[first + r]);
-    let blocks = packed.cols / BLOCK;
-    assert!(xs.iter().all(|x| x.len() == blocks));
-    let step = packed.panel_bytes / blocks;
-    for panel in tile.outputs.start / LANES..tile.outputs.end.div_ceil(LANES) {
-        let start = packed.panel(panel);
+    element: PhantomData<E>,
+}
+
+impl<E: Element, const R: usize> Kernel for PlainRows<'_, '_, '_, E, R> {
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let PlainRows { tile, xs, first, .. } = self;
+        let cols = xs[0].len();
+        assert!(xs.iter().all(|x| x.len() == cols));
+        for panel in tile.outputs.start / LANES..tile.outputs.end.div_ceil(LANES) {
+            let weights = match tile.weights {
+                Weights::Packed(packed) => {
+                    assert_eq!(packed.cols, cols);
+                    packed.panel(panel).wrapping_add(packed.codes)
+                }
+                Weights::Panel(panel) => {
+                    assert_eq!(panel.len(), cols * LANES);
+                    panel.as_ptr().cast()
+                }
+            };
+            // SAFETY: a panel holds 16 elements an input, and every row has `cols` inputs.
+            unsafe {
+                let mut sums = [S::splat(0.0); R];
+                for i in 0..cols {
+                    let w = E::load::<S>(weights.cast::<E::Stored>().add(i * LANES));
+                    for r in 0..R {
+                        sums[r] = S::add(sums[r], S::mul(w, S::splat(*xs[r].get_unchecked(i))));
+                    }
+                }
+                emit::<S, R>(tile, first, panel, sums);
+            }
+        }
+    }
+}
+
+/// `R` rows to multiply by codes.
+struct Rows<'a, 'b, 'c, const R: usize> {
+    tile: &'a Tile<'b, 'c>,
+    packed: &'a Packed,
+    xs: [&'a [Block]; R],
+    first: usize,
+}
+
+impl<const R: usize> Rows<'_, '_, '_, R> {
+    /// # Safety
+    /// As [`run`]; codes and scales are those of the weight.
+    unsafe fn times<C: Codes, F: Scaling>(self, isa: Isa, scaling: F) {
+        assert!(self.xs.iter().all(|x| x.len() == self.packed.cols / BLOCK));
+        let (mut panel, end) = (self.tile.outputs.start / LANES, self.tile.outputs.end.div_ceil(LANES));
+        // SAFETY: passed on.
+        unsafe {
+            // A single row waits for memory, which gives more to several streams.
+            while R == 1 && panel + STREAMS <= end {
+                isa.run(Panels::<C, F, R, STREAMS> { rows: &self, scaling, panel, codes: PhantomData });
+                panel += STREAMS;
+            }
+            while panel < end {
+                isa.run(Panels::<C, F, R, 1> { rows: &self, scaling, panel, codes: PhantomData });
+                panel += 1;
+            }
+        }
+    }
+}
+
+/// `P` panels side by side.
+struct Panels<'a, C, F, const R: usize, const P: usize> {
+    rows: &'a Rows<'a, 'a, 'a, R>,
+    scaling: F,
+    panel: usize,
+    codes: PhantomData<C>,
+}
+
+impl<C: Codes, F: Scaling, const R: usize, const P: usize> Kernel for Panels<'_, C, F, R, P> {
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Panels { rows: &Rows { tile, packed, ref xs, first }, scaling, panel, .. } = self;
+        let blocks = packed.cols / BLOCK;
+        let step = packed.panel_bytes / blocks;
+        let starts: [*const u8; P] = std::array::from_fn(|p| packed.panel(panel + p));
         // SAFETY: a panel holds the codes and scales of `blocks` blocks, and every row has as many.
         unsafe {
-            let (scales, codes) = (start, start.add(packed.codes));
-            let mut sums = [S::splat(0.0); R];
+            let mut sums = [[S::splat(0.0); R]; P];
             for group in 0..blocks / scaling.group() {
-                let scales = scales.add(group * scaling.group_bytes());
-                let head = scaling.head::<S>(scales);
+                // Loops rather than closures, which would not be inlined and so not be compiled with the instructions.
+                let scales = |p: usize| starts[p].add(group * scaling.group_bytes());
+                let mut heads = [scaling.head::<S>(scales(0)); P];
+                for p in 1..P {
+                    heads[p] = scaling.head::<S>(scales(p));
+                }
                 for block in 0..scaling.group() {
                     let b = group * scaling.group() + block;
-                    if R == 1 {
-                        // One row waits for memory: ask for what comes next, at the pace at which panels are used up.
-                        for line in 0..=C::BITS.block_bytes() / 64 {
-                            S::prefetch(start.wrapping_add(b * step + 64 * line + AHEAD));
-                        }
+                    // What comes next, at the pace at which panels are used up; then the panels after all of these.
+                    let mut ahead = b * step + AHEAD;
+                    if ahead >= packed.panel_bytes {
+                        ahead += (P - 1) * packed.panel_bytes;
                     }
-                    let words = C::load::<S>(codes.add(b * C::BITS.block_bytes()));
-                    let factors = F::factors::<S>(scales, head, block);
-                    for r in 0..R {
-                        sums[r] = F::add::<S, C>(sums[r], factors, &words, xs[r].get_unchecked(b));
+                    for p in 0..P {
+                        if R == 1 {
+                            for line in 0..=C::BITS.block_bytes() / 64 {
+                                S::prefetch(starts[p].wrapping_add(ahead + 64 * line));
+                            }
+                        }
+                        let words = C::load::<S>(starts[p].add(packed.codes + b * C::BITS.block_bytes()));
+                        let factors = F::factors::<S>(scales(p), heads[p], block);
+                        for r in 0..R {
+                            sums[p][r] = F::add::<S, C>(sums[p][r], factors, &words, xs[r].get_unchecked(b));
+                        }
                     }
                 }
             }
-            emit::<S, R>(tile, first, panel, sums);
+            for (p, sums) in sums.into_iter().enumerate() {
+                emit::<S, R>(tile, first, panel + p, sums);
+            }
         }
     }
-    R
 }

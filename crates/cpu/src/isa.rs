@@ -23,20 +23,30 @@ impl Isa {
         let mut sets = vec![Isa::Portable];
         #[cfg(target_arch = "x86_64")]
         {
-            let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c");
+            let features = features();
+            let has = |names: &[&str]| names.iter().all(|name| features.contains(&(*name, true)));
+            let avx2 = has(&["avx2", "f16c"]);
             sets.extend(avx2.then_some(Isa::Avx2));
-            let avx512 = is_x86_feature_detected!("avx512f")
-                && is_x86_feature_detected!("avx512bw")
-                && is_x86_feature_detected!("avx512vl")
-                && is_x86_feature_detected!("avx512vnni");
+            let avx512 = has(&["avx512f", "avx512bw", "avx512vl", "avx512vnni"]);
             sets.extend((avx2 && avx512).then_some(Isa::Avx512));
         }
         sets
     }
 
-    /// The best set of this machine.
-    pub(crate) fn best() -> Isa {
+    /// The best set of this machine, which the backend takes.
+    pub fn best() -> Isa {
         *Isa::present().last().expect("the portable set is always there")
+    }
+
+    /// What people call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Isa::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => "AVX2",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => "AVX-512",
+        }
     }
 
     /// Runs plain code compiled for this set, so that its loops become vectors of the set's width. Vectors change no bit:
@@ -64,6 +74,21 @@ impl Isa {
             Isa::Avx512 => unsafe { avx512(kernel) },
         }
     }
+}
+
+/// The features of a processor that the sets are made of, and whether this one has them.
+pub fn features() -> Vec<(&'static str, bool)> {
+    #[cfg(target_arch = "x86_64")]
+    return vec![
+        ("avx2", is_x86_feature_detected!("avx2")),
+        ("f16c", is_x86_feature_detected!("f16c")),
+        ("avx512f", is_x86_feature_detected!("avx512f")),
+        ("avx512bw", is_x86_feature_detected!("avx512bw")),
+        ("avx512vl", is_x86_feature_detected!("avx512vl")),
+        ("avx512vnni", is_x86_feature_detected!("avx512vnni")),
+    ];
+    #[cfg(not(target_arch = "x86_64"))]
+    vec![]
 }
 
 /// Code that is compiled for each instruction set. Its `run` must be `inline(always)`, as must all that it calls, down to

@@ -24,4 +24,5 @@ mod step;
 
 pub use backend::{Activations, Cpu, CpuOptions};
 pub use bandwidth::read_bandwidth;
-pub use isa::Isa;
+pub use isa::{Isa, features};
+

@@ -52,7 +52,6 @@ pub(crate) fn pull(
     let source = Source::HuggingFace(repository.to_string());
     let place = Place::of(&hub.home, &source);
     let _lock = place.lock(job)?;
-    place.create(job)?;
     let client = Client::new(hub.endpoint.clone(), hub.token.clone(), hub.timing);
     let known = place.record().filter(|record| record.source == source && record.commit.is_some());
     let mut record = match known {
@@ -63,6 +62,7 @@ pub(crate) fn pull(
             if let Some(family) = listing.family.filter(|_| choice.open.is_none()) {
                 hub.check_family(&repository.to_string(), &family)?;
             }
+            place.create(job)?;
             place.write_record(job, &listing.record)?;
             listing.record
         }

@@ -98,10 +98,11 @@ fn download(job: &mut Job, hub: &Hub, source: &PipSource, folder: &Path, wheel: 
 fn remove_leftovers(folder: &Path) {
     for leftover in fs::read_dir(folder).into_iter().flatten().flatten() {
         let is_ours = leftover.file_name().to_str().is_some_and(is_download);
-        if is_ours && leftover.file_type().is_ok_and(|kind| kind.is_dir()) {
-            if let Err(error) = fs::remove_dir_all(leftover.path()) {
-                tracing::warn!("cannot remove {}: {error}", leftover.path().display());
-            }
+        if is_ours
+            && leftover.file_type().is_ok_and(|kind| kind.is_dir())
+            && let Err(error) = fs::remove_dir_all(leftover.path())
+        {
+            tracing::warn!("cannot remove {}: {error}", leftover.path().display());
         }
     }
 }

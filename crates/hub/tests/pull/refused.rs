@@ -105,6 +105,7 @@ fn a_host_that_does_not_answer_is_left_soon() {
     assert!(error.starts_with("owner/name could not be fetched from 127.0.0.1: "), "{error}");
 
     // A listener that accepts and says nothing: the time for the next byte counts, not the patience of a person.
+    world.timing.stall = Duration::from_millis(400);
     let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     world.server.endpoint = format!("http://{}", silent.local_addr().unwrap());
     let started = Instant::now();

@@ -26,11 +26,8 @@ pub(crate) fn content(len: usize, seed: u32) -> Vec<u8> {
 
 impl World {
     pub(crate) fn new(files: &[(&str, &[u8])]) -> World {
-        let timing = Timing {
-            connect: Duration::from_secs(3),
-            stall: Duration::from_millis(400),
-            retry: Duration::from_millis(5),
-        };
+        let timing =
+            Timing { connect: Duration::from_secs(3), stall: Duration::from_secs(60), retry: Duration::from_millis(5) };
         World { folder: tempfile::tempdir().unwrap(), server: FakeHub::start(files), token: None, timing }
     }
 

@@ -1,53 +1,12 @@
 //! The command as a person uses it: what it prints where, and how it ends.
 
+mod common;
+
 use std::io::Write;
-use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use common::{Model, error, kapitsa, output, path, stdout};
 use kapitsa_testkit::{Tensors, fixture, real_model, tiny};
-
-struct Model {
-    folder: tempfile::TempDir,
-    path: String,
-}
-
-impl Model {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let path = path(&folder.path().join("tiny.gguf")).to_string();
-        tiny::write_speaking_llama(path.as_ref());
-        Model { folder, path }
-    }
-}
-
-fn kapitsa(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kapitsa"));
-    command.args(args).env_remove("RUST_LOG").stdin(Stdio::null());
-    command
-}
-
-fn output(args: &[&str]) -> Output {
-    kapitsa(args).output().unwrap()
-}
-
-fn stdout(output: &Output) -> String {
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-/// The one line of an error that ends with exit code 1.
-fn error(args: &[&str]) -> String {
-    let output = output(args);
-    assert_eq!(output.status.code(), Some(1), "{args:?}: {output:?}");
-    assert!(output.stdout.is_empty(), "{output:?}");
-    let text = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(text.lines().count(), 1, "{text}");
-    text.strip_prefix("error: ").unwrap_or_else(|| panic!("{text}")).trim_end().to_string()
-}
-
-fn path(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
 
 #[test]
 fn answers_go_to_stdout_and_statistics_to_stderr() {

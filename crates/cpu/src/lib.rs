@@ -25,4 +25,3 @@ mod step;
 pub use backend::{Activations, Cpu, CpuOptions};
 pub use bandwidth::read_bandwidth;
 pub use isa::{Isa, features};
-

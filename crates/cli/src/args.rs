@@ -5,9 +5,15 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 use kapitsa::{DType, OpenOptions};
 
+const AFTER_HELP: &str = "\
+Options can be fixed by environment variables (`--top-p` by KAPITSA_TOP_P) and in ~/.config/kapitsa/config.toml (`top-p = 0.9`); an \
+option that is given wins.
+
+Exit codes: 0 done, 1 an error (one line on stderr says what and what to do), 2 wrong usage, 130 interrupted by Ctrl-C.";
+
 /// Local inference for coding agents.
 #[derive(Parser)]
-#[command(name = "kapitsa", version)]
+#[command(name = "kapitsa", version, after_long_help = AFTER_HELP)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -17,8 +23,22 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     Run(RunArgs),
     Chat(ChatArgs),
+    Serve(ServeArgs),
     Tokenize(TokenizeArgs),
     Logits(LogitsArgs),
+    Pull(PullArgs),
+    List(ListArgs),
+    Rm(RmArgs),
+    Doctor(DoctorArgs),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
+}
+
+impl Command {
+    /// Whether settings are defaults of its options. The others work even if the configuration is broken.
+    pub(crate) fn takes_settings(&self) -> bool {
+        !matches!(self, Command::Doctor(_) | Command::Completions(_) | Command::Man(_))
+    }
 }
 
 /// Answer a prompt.
@@ -47,6 +67,46 @@ pub(crate) struct RunArgs {
 pub(crate) struct ChatArgs {
     #[command(flatten)]
     pub(crate) answer: AnswerArgs,
+}
+
+/// Serve a model over HTTP, in the forms of the OpenAI API.
+///
+/// Chat Completions, Completions and Models under /v1 and without it, /health, /metrics and /openapi.json. Once it is ready, one
+/// line on stderr says where. Ctrl-C ends it; running replies get a few seconds.
+#[derive(Parser)]
+pub(crate) struct ServeArgs {
+    /// A name as for `pull`, a GGUF file, or a folder with a checkpoint or MLX pack [default: the catalog's default].
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    /// Name or address to listen on [default: 127.0.0.1, which only this machine reaches].
+    #[arg(long, value_name = "HOST")]
+    pub(crate) host: Option<String>,
+    /// Port to listen on; 0 takes any free one [default: 8000].
+    #[arg(long, value_name = "PORT")]
+    pub(crate) port: Option<u16>,
+    /// Key that clients must send.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) api_key: Option<String>,
+    /// Replies under way at a time; more requests wait [default: 4].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) slots: Option<u16>,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    /// Refuse model names that are not the loaded model's.
+    #[arg(long)]
+    pub(crate) strict_models: bool,
+    /// Put this before every path, such as /llm.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) path_prefix: Option<String>,
+    /// Let pages of this origin use the server, such as https://example.com; * lets all. Can be given more than once.
+    #[arg(long, value_name = "ORIGIN")]
+    pub(crate) cors_origin: Vec<String>,
+    /// Take requests for this host name besides those of this machine; needed without a key only. Can be given more than once.
+    #[arg(long, value_name = "HOST")]
+    pub(crate) allowed_host: Vec<String>,
+    /// Print the line about where as a JSON object on stdout.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Show the tokens of a text.
@@ -86,10 +146,73 @@ pub(crate) struct LogitsArgs {
     pub(crate) json: bool,
 }
 
+/// Bring models here.
+///
+/// What was begun goes on where it broke off. Prints where each model lies.
+#[derive(Parser)]
+pub(crate) struct PullArgs {
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Names of the catalog (NAME, or NAME:VARIANT; a bare name picks the most precise variant that fits this machine), or
+    /// repositories: hf:owner/name, hf:owner/name:file.gguf.
+    #[arg(value_name = "NAME", required = true)]
+    pub(crate) names: Vec<String>,
+}
+
+/// List the models that are here.
+#[derive(Parser)]
+pub(crate) struct ListArgs {
+    /// Add the whole catalog.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Remove a model that was pulled.
+#[derive(Parser)]
+pub(crate) struct RmArgs {
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// NAME (all its variants), NAME:VARIANT, or hf:owner/name[:file.gguf].
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+}
+
+/// Show what this machine is and what it can do.
+///
+/// Every number is read or measured now, which takes some seconds.
+#[derive(Parser)]
+pub(crate) struct DoctorArgs {
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Print a script that completes commands and options in a shell.
+///
+/// Packagers put it where the shell looks; `source <(kapitsa completions bash)` tries it.
+#[derive(Parser)]
+pub(crate) struct CompletionsArgs {
+    #[arg(value_name = "SHELL")]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Print the man page, or write the pages of all commands.
+#[derive(Parser)]
+pub(crate) struct ManArgs {
+    /// Write kapitsa.1 and a page for each command to this folder.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
+
 /// Which model answers, and how.
 #[derive(clap::Args)]
 pub(crate) struct AnswerArgs {
-    /// A name of the catalog, a GGUF file, or a folder with a checkpoint or MLX pack [default: the catalog's default].
+    /// A name as for `pull`, a GGUF file, or a folder with a checkpoint or MLX pack [default: the catalog's default].
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
     #[command(flatten)]

@@ -15,16 +15,27 @@ pub(crate) enum Failure {
 impl From<kapitsa::Error> for Failure {
     fn from(error: kapitsa::Error) -> Self {
         match error {
-            kapitsa::Error::Fetch(kapitsa::catalog::FetchError::Cancelled { .. }) => Failure::Interrupted,
+            kapitsa::Error::Hub(kapitsa::hub::HubError::Cancelled { .. }) => Failure::Interrupted,
             error => Failure::Error(error.to_string()),
         }
     }
 }
 
+impl From<kapitsa::hub::HubError> for Failure {
+    fn from(error: kapitsa::hub::HubError) -> Self {
+        kapitsa::Error::from(error).into()
+    }
+}
+
 /// Writes to stdout at once.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    print_bytes(text.as_bytes())
+}
+
+/// Writes to stdout at once.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(|error| match error.kind() {
+    stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| match error.kind() {
         std::io::ErrorKind::BrokenPipe => Failure::ClosedPipe,
         _ => Failure::Error(format!("cannot write to stdout: {error}")),
     })

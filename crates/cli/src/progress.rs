@@ -4,19 +4,23 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use kapitsa::catalog::{Phase, Progress, fetch_until};
+use kapitsa::hub::{Hub, Phase, Progress, Wanted};
 use kapitsa::{Llm, Located, OpenOptions};
 
 use crate::output::{Failure, note};
-use crate::{env, interrupt};
+use crate::{interrupt, models};
 
 /// The path of a model, fetched first if need be, under one bar.
 pub(crate) fn resolve(model: Option<&str>) -> Result<PathBuf, Failure> {
-    let entry = match kapitsa::locate_model(model)? {
-        Located::Path(path) => return Ok(path),
-        Located::Catalog(entry) => entry,
-    };
-    let home = env::home()?;
+    let hub = models::hub()?;
+    match kapitsa::locate_model(&hub, model)? {
+        Located::Path(path) => Ok(path),
+        Located::Hub(wanted) => pull(&hub, &wanted),
+    }
+}
+
+/// Brings a model here under one bar.
+pub(crate) fn pull(hub: &Hub, wanted: &Wanted) -> Result<PathBuf, Failure> {
     let bar = ProgressBar::no_length();
     bar.set_style(style("{msg} {wide_bar} {bytes}/{total_bytes} {eta}"));
     let mut phase: Option<Phase> = None;
@@ -26,16 +30,16 @@ pub(crate) fn resolve(model: Option<&str>) -> Result<PathBuf, Failure> {
             bar.set_message(progress.phase.label());
             bar.reset();
             if bar.is_hidden() {
-                note(&format!("{} the model", progress.phase.label()));
+                note(&format!("{} {}", progress.phase.label(), wanted.name));
             }
         }
         bar.set_length(progress.total_bytes);
         bar.set_position(progress.done_bytes);
     };
     let _graceful = interrupt::Graceful::new();
-    let path = fetch_until(entry, &home, interrupt::requested(), &mut show);
+    let path = hub.pull(wanted, interrupt::requested(), &mut show);
     bar.finish_and_clear();
-    Ok(path.map_err(kapitsa::Error::from)?)
+    Ok(path?)
 }
 
 /// Opens a model under a spinner.

@@ -3,11 +3,10 @@
 use std::path::PathBuf;
 
 use kapitsa_engine::EngineError;
+use kapitsa_hub::HubError;
 use kapitsa_ops::DeviceError;
 use kapitsa_text::TextError;
 use kapitsa_weights::LoadError;
-
-use crate::catalog::FetchError;
 
 /// What went wrong, in one line that names the next step.
 #[derive(Debug, thiserror::Error)]
@@ -24,17 +23,9 @@ pub enum Error {
     /// Tokenizer, template or stop texts.
     #[error(transparent)]
     Text(#[from] TextError),
-    /// Bringing a catalog model here.
+    /// Finding a model by name, and bringing it here.
     #[error(transparent)]
-    Fetch(#[from] FetchError),
-    /// Neither a file nor in the catalog.
-    #[error("no model `{name}`: there is no such file or folder, and the catalog has only {known}")]
-    UnknownModel {
-        /// What was asked for.
-        name: String,
-        /// Names in the catalog.
-        known: String,
-    },
+    Hub(#[from] HubError),
     /// Weights alone.
     #[error("{path}: there is no tokenizer beside the weights; put tokenizer.json there, or use `kapitsa logits`")]
     NoTokenizer {

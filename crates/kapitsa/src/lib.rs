@@ -4,7 +4,7 @@
 //! and servers use this crate and no other.
 #![forbid(unsafe_code)]
 
-pub mod catalog;
+pub mod doctor;
 mod error;
 mod history;
 mod llm;
@@ -18,9 +18,11 @@ pub use error::Error;
 pub use kapitsa_cpu::Activations;
 pub use kapitsa_engine::sample::SamplingOptions;
 pub use kapitsa_engine::{Engine, EngineError, MAX_TOP_LOGPROBS, Stats, StepTimes, TokenLogprob, TokenLogprobs};
+pub use kapitsa_hub as hub;
 pub use kapitsa_tensor::DType;
 pub use kapitsa_text::{LocalTime, Message, Specials, TextError, Tokenizer};
 pub use llm::{Event, FinishReason, Listen, Llm, Reply, ReplyRequest, open_tokenizer};
+pub use memory::Memory;
 pub use open::{OpenOptions, open_engine};
-pub use resolve::{Located, locate_model};
+pub use resolve::{Located, locate_model, open_hub};
 pub use stream::{ReplyEvent, ReplyStream, ReplyToken};

@@ -8,7 +8,7 @@ use kapitsa_ops::kv::KvLayout;
 use kapitsa_tensor::DType;
 use kapitsa_weights::Checkpoint;
 
-use crate::{Error, memory};
+use crate::{Error, Memory};
 
 /// How to run a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub(crate) fn engine(checkpoint: &Checkpoint, options: &OpenOptions) -> Result<E
     let cpu = CpuOptions { activations: options.activations, ..CpuOptions::new(threads) };
     let backend = Cpu::new(layout.clone(), &cpu)?;
     let runner = Runner::load(model, Box::new(backend), &layout, &mut |weight| checkpoint.release(weight))?;
-    let limits = limits(&layout, info.context, options, memory::available())?;
+    let limits = limits(&layout, info.context, options, Memory::now().available_bytes)?;
     let (context, kv_tokens) = (limits.context, limits.kv_tokens);
     tracing::info!(
         architecture = info.architecture,

@@ -1,31 +1,45 @@
-//! From what a person types as a model to a file or a catalog entry.
+//! From what a person types as a model to a file, or to a model that the hub brings here.
 
 use std::path::{Path, PathBuf};
 
-use crate::Error;
-use crate::catalog::{Catalog, Entry};
+use kapitsa_hub::{Hub, HubOptions, Timing, Wanted};
+
+use crate::{Error, Memory};
 
 /// Where a model is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Located {
     /// A file or folder that exists.
     Path(PathBuf),
-    /// In the catalog: [`crate::catalog::fetch_until`] makes sure that it is here.
-    Catalog(&'static Entry),
+    /// By name: [`Hub::pull`] makes sure that it is here.
+    Hub(Wanted),
 }
 
-/// Finds a model: an existing file or folder, or else a catalog name; the catalog's default for `None`.
+/// Where models come from and go to, for this engine and this machine: they lie under `home`; `endpoint` is the address of
+/// the Hugging Face hub or a mirror, the usual one if `None`; `token` is sent there and nowhere else.
 ///
 /// # Errors
-/// If there is neither.
-pub fn locate_model(model: Option<&str>) -> Result<Located, Error> {
-    let catalog = Catalog::builtin();
-    let Some(name) = model else { return Ok(Located::Catalog(catalog.default())) };
-    if Path::new(name).exists() {
-        return Ok(Located::Path(name.into()));
+/// If the address is none that can be asked, or the token cannot be sent.
+pub fn open_hub(home: &Path, endpoint: Option<&str>, token: Option<String>) -> Result<Hub, Error> {
+    let memory = Memory::now();
+    Ok(Hub::new(HubOptions {
+        home: home.to_owned(),
+        endpoint: endpoint.map(str::to_owned),
+        token,
+        families: kapitsa_models::families(),
+        memory_bytes: memory.limit_bytes.unwrap_or(memory.total_bytes),
+        timing: Timing::default(),
+    })?)
+}
+
+/// Finds a model: an existing file or folder, or else one of the catalog (`NAME`, `NAME:VARIANT`) or of a repository
+/// (`hf:owner/name[:file]`); the catalog's default for `None`. Asks nobody.
+///
+/// # Errors
+/// If there is neither, or it cannot run here.
+pub fn locate_model(hub: &Hub, model: Option<&str>) -> Result<Located, Error> {
+    match model {
+        Some(name) if Path::new(name).exists() => Ok(Located::Path(name.into())),
+        name => Ok(Located::Hub(hub.find(name)?)),
     }
-    catalog.find(name).map(Located::Catalog).ok_or_else(|| Error::UnknownModel {
-        name: name.into(),
-        known: catalog.entries().iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>().join(", "),
-    })
 }

@@ -11,7 +11,7 @@ import pytest
 @contextlib.contextmanager
 def serve(*options):
     """A server on a free port: what it says of itself once it is ready."""
-    command = [os.environ["KAPITSA_BIN"], "serve", "--model", os.environ["KAPITSA_MODEL"], "--port", "0", "--json"]
+    command = [os.environ["PROGRAM"], "serve", "--model", os.environ["MODEL"], "--port", "0", "--json"]
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as process:
         line = process.stdout.readline()
         assert line, "the server did not start; its stderr says why"
@@ -33,5 +33,5 @@ def server():
 @pytest.fixture(scope="session")
 def open_server():
     """Without a key, and with a context so short that every reply is."""
-    with serve("--slots", "4", "--context", "96") as ready:
+    with serve("--context", "256") as ready:
         yield ready

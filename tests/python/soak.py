@@ -3,7 +3,8 @@
     python3 tests/python/soak.py --bin target/release/kapitsa --model MODEL.gguf --clients 200 --seconds 600
 
 Asserted: every answer has a status that its request may have; a reply is the same before and after; slots and queue come back to
-zero; resident memory stays within 2 % after the first quarter. Needs Linux, and nothing but Python.
+zero; resident memory stays within 2 % once the server is warm, which is when the clock starts: every slot has held a full context,
+and so many requests have come that every shape of step has been met. Needs Linux, and nothing but Python.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import time
 
 WORDS = "the a model river stone letter seven of and to in blue function returns list 日本 naïve 🦀 x = ( ) { } \n".split(" ")
 LIMIT = 64 << 20
+SLOTS, CONTEXT = 4, 512
 
 
 class Client:
@@ -147,9 +149,23 @@ KINDS = [
 ]
 
 
-async def run(port, seed, end, seen):
+class Course:
+    """What has happened so far, and until when it goes on."""
+
+    def __init__(self, warm, seconds):
+        self.warm, self.seconds = warm, seconds
+        self.seen = collections.Counter()
+        self.start = None
+
+    def is_over(self):
+        if self.start is None and self.seen.total() >= self.warm:
+            self.start = time.monotonic()
+        return self.start is not None and time.monotonic() > self.start + self.seconds
+
+
+async def run(port, seed, course):
     draw = random.Random(seed)
-    while time.monotonic() < end:
+    while not course.is_over():
         kind, _, allowed = draw.choices(KINDS, weights=[weight for _, weight, _ in KINDS])[0]
         try:
             async with Client(port) as client:
@@ -157,7 +173,7 @@ async def run(port, seed, end, seen):
         except (ConnectionResetError, BrokenPipeError):
             # Who sends garbage may be cut off in the middle of it.
             outcome = "closed"
-        seen[kind.__name__, outcome] += 1
+        course.seen[kind.__name__, outcome] += 1
         assert outcome in allowed, f"{kind.__name__}: {outcome}"
         if outcome == 429:
             await asyncio.sleep(draw.uniform(0.1, 1))
@@ -183,19 +199,28 @@ def resident(pid):
         return int(re.search(r"VmRSS:\s+(\d+) kB", status.read())[1]) / 1024
 
 
-async def watch(pid, end, sizes):
-    while time.monotonic() < end:
-        sizes.append(resident(pid))
+async def watch(pid, course, sizes):
+    while not course.is_over():
+        if course.start is not None:
+            sizes.append(resident(pid))
         await asyncio.sleep(0.5)
+
+
+async def fill(port):
+    """Fills a slot: memory for contexts is taken when it is first needed, and kept."""
+    request = {"messages": [{"role": "user", "content": "the " * (CONTEXT - 80)}], "max_tokens": 60}
+    async with Client(port) as client:
+        client.send("POST", CHAT, json.dumps(request).encode())
+        assert await client.status() == 200
+        await client.body()
 
 
 async def soak(args, process, port):
     before = await known_reply(port)
-    start = time.monotonic()
-    end = start + args.seconds
-    seen, sizes = collections.Counter(), []
-    clients = [run(port, args.seed * 10_000 + index, end, seen) for index in range(args.clients)]
-    await asyncio.gather(watch(process.pid, end, sizes), *clients)
+    await asyncio.gather(*[fill(port) for _ in range(SLOTS)])
+    course, sizes = Course(max(400, 10 * args.clients), args.seconds), []
+    clients = [run(port, args.seed * 10_000 + index, course) for index in range(args.clients)]
+    await asyncio.gather(watch(process.pid, course, sizes), *clients)
     for _ in range(600):
         health = json.loads(await get(port, "/health"))
         if health["slots_busy"] == health["queue"] == 0:
@@ -204,15 +229,14 @@ async def soak(args, process, port):
     assert health["slots_busy"] == health["queue"] == 0, health
     assert await known_reply(port) == before, "the reply has changed"
 
-    warm = sizes[len(sizes) // 4 :]
-    fifth = max(1, len(warm) // 5)
-    first, last = statistics.median(warm[:fifth]), statistics.median(warm[-fifth:])
-    for (kind, outcome), count in sorted(seen.items(), key=str):
+    fifth = max(1, len(sizes) // 5)
+    first, last = statistics.median(sizes[:fifth]), statistics.median(sizes[-fifth:])
+    for (kind, outcome), count in sorted(course.seen.items(), key=str):
         print(f"{kind:>12} {outcome!s:>7} {count:>8}")
     for line in (await get(port, "/metrics")).decode().splitlines():
         if line.startswith(("kapitsa_requests_total", "kapitsa_tokens_total")):
             print(line)
-    print(f"{args.clients} clients, {time.monotonic() - start:.0f} s; resident {first:.1f} -> {last:.1f} MB, at most {max(sizes):.1f} MB")
+    print(f"{args.clients} clients, {time.monotonic() - course.start:.0f} s; resident {first:.1f} -> {last:.1f} MB, at most {max(sizes):.1f} MB")
     assert last <= first * 1.02, f"resident memory grew from {first:.1f} to {last:.1f} MB"
 
 
@@ -224,7 +248,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    command = [args.bin, "serve", "--model", args.model, "--port", "0", "--json", "--context", "2048"]
+    command = [args.bin, "serve", "--model", args.model, "--port", "0", "--json"]
+    command += ["--slots", str(SLOTS), "--context", str(CONTEXT)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             ready = process.stdout.readline()

@@ -21,7 +21,7 @@ def ask(client, model, text="What is the capital of France?", **options):
 
 def test_chats(client, model):
     reply = ask(client, model)
-    assert "Paris" in reply.choices[0].message.content
+    assert reply.choices[0].message.content.strip()
     assert reply.choices[0].message.role == "assistant"
     assert reply.choices[0].finish_reason in ("stop", "length")
     assert reply.usage.prompt_tokens + reply.usage.completion_tokens == reply.usage.total_tokens
@@ -54,8 +54,10 @@ def test_several_replies_stop_texts_and_seeds(client, model):
     assert [choice.index for choice in reply.choices] == [0, 1, 2]
     again = ask(client, model, n=3, seed=7, temperature=1.0, max_tokens=8)
     assert [choice.message.content for choice in again.choices] == [choice.message.content for choice in reply.choices]
-    stopped = ask(client, model, stop=["Paris"]).choices[0]
-    assert stopped.finish_reason == "stop" and "Paris" not in stopped.message.content
+    whole = ask(client, model).choices[0].message.content
+    stop = whole[5:9]
+    stopped = ask(client, model, stop=[stop]).choices[0]
+    assert (stopped.finish_reason, stopped.message.content) == ("stop", whole[: whole.index(stop)])
 
 
 def test_completions(client, model):
@@ -99,4 +101,4 @@ def test_a_full_queue_is_a_rate_limit(client, model):
     finally:
         for stream in streams:
             stream.close()
-    assert "Paris" in ask(client.with_options(max_retries=5), model).choices[0].message.content
+    assert ask(client.with_options(max_retries=5), model).choices

@@ -67,8 +67,10 @@ fn what_is_not_offered_is_a_404_in_the_form_of_the_api_and_a_wrong_method_a_405(
             assert_eq!((answer.status, &answer.error()["code"]), (404, &json!("unknown_url")), "{method} {path}");
         }
     }
-    let answer = server.get("/v1/models/other/model");
-    assert_eq!((answer.status, &answer.error()["code"]), (404, &json!("model_not_found")));
+    for path in ["/v1/models/other/model", "/models/%ff%fe", "/models/tiny/"] {
+        let answer = server.get(path);
+        assert_eq!((answer.status, &answer.error()["code"]), (404, &json!("model_not_found")), "{path}");
+    }
     for (method, path) in
         [("GET", "/v1/chat/completions"), ("DELETE", "/v1/models"), ("PUT", "/"), ("OPTIONS", "/health")]
     {

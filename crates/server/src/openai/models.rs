@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::Json;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -57,7 +58,12 @@ pub(crate) async fn list(State(app): State<Arc<App>>) -> Json<ModelList> {
     (status = 200, body = Model),
     (status = 404, description = "the loaded model has another name", body = ErrorBody),
 ))]
-pub(crate) async fn one(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Json<Model>, ApiError> {
+pub(crate) async fn one(
+    State(app): State<Arc<App>>,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Json<Model>, ApiError> {
+    // What is no text is no name.
+    let id = id.map_or_else(|_| String::new(), |Path(id)| id);
     match app.is_named(&id) {
         true => Ok(Json(Model::loaded(&app))),
         false => Err(app.unknown_model(&id)),

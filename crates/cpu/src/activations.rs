@@ -5,6 +5,12 @@
 
 use crate::isa::Isa;
 
+/// Adding 1.5 · 2^23 rounds to an integer, ties to even, and leaves it in the low bits.
+const ROUND: f32 = 12_582_912.0;
+
+/// Largest code of [`Sums`]: its first digit is 127, the others 0.
+const SUMS_MAX: f32 = 127.0 * 128.0 * 128.0;
+
 /// Values of a block.
 pub(crate) const BLOCK: usize = 32;
 
@@ -19,6 +25,17 @@ pub(crate) struct Block {
     pub(crate) sum: f32,
     /// `-Σ codes`, of either half of the block and times the zero points of the formats that have one.
     pub(crate) minus: Zeros,
+    /// In block `i` of eight, word `i` of their [`Sums`].
+    of_eight: [i8; 4],
+}
+
+/// The sums of eight blocks ([`Block::sum`]) in 22 bits with one scale, for formats whose minima share a scale among eight
+/// blocks: `sum = scale · (128² digits[0] + 128 digits[1] + digits[2])`.
+#[derive(Clone, Copy)]
+pub(crate) struct Sums {
+    /// Each of two times four blocks.
+    pub(crate) digits: [[[i8; 4]; 2]; 3],
+    pub(crate) scale: f32,
 }
 
 /// What an integer sum starts with so that unsigned weight codes count as `code - zero point`.
@@ -38,7 +55,49 @@ impl Block {
         scale: 0.0,
         sum: 0.0,
         minus: Zeros { times_8: 0, times_16: 0, times_128: 0, half_times_32: [0; 2] },
+        of_eight: [0; 4],
     };
+}
+
+impl Sums {
+    /// Those of eight blocks that [`quantise`] made.
+    #[inline(always)]
+    pub(crate) fn of(blocks: &[Block; 8]) -> Self {
+        let word = |i: usize| blocks[i].of_eight;
+        let digits = [[word(0), word(1)], [word(2), word(3)], [word(4), word(5)]];
+        Sums { digits, scale: f32::from_ne_bytes(bytemuck::cast(word(6))) }
+    }
+
+    #[inline(always)]
+    fn new(blocks: &[Block; 8]) -> Self {
+        let max = f32::from_bits(blocks.iter().fold(0, |max, block| max.max(block.sum.to_bits() & 0x7fff_ffff)));
+        let mut sums = Sums { digits: [[[0; 4]; 2]; 3], scale: max / SUMS_MAX };
+        if !max.is_finite() {
+            sums.scale = f32::NAN;
+        } else if sums.scale < f32::MIN_POSITIVE {
+            sums.scale = 0.0;
+        } else {
+            let inverse = SUMS_MAX / max;
+            for (i, block) in blocks.iter().enumerate() {
+                let code = (block.sum * inverse + ROUND).to_bits().wrapping_sub(ROUND.to_bits()) as i32;
+                // Digits around zero.
+                let high = (code + 64 * 128) >> 14;
+                let middle = (code - (high << 14) + 64) >> 7;
+                for (digits, digit) in sums.digits.iter_mut().zip([high, middle, code - (high << 14) - (middle << 7)]) {
+                    digits[i / 4][i % 4] = digit as i8;
+                }
+            }
+        }
+        sums
+    }
+
+    #[inline(always)]
+    fn put(self, blocks: &mut [Block; 8]) {
+        let [[a, b], [c, d], [e, f]] = self.digits;
+        for (block, word) in blocks.iter_mut().zip([a, b, c, d, e, f, bytemuck::cast(self.scale.to_ne_bytes())]) {
+            block.of_eight = word;
+        }
+    }
 }
 
 /// Quantises a row. `x`: `[32 · out.len()]`.
@@ -46,8 +105,11 @@ pub(crate) fn quantise(isa: Isa, x: &[f32], out: &mut [Block]) {
     isa.vectorised(
         #[inline(always)]
         || {
-            for (x, out) in x.as_chunks::<BLOCK>().0.iter().zip(out) {
+            for (x, out) in x.as_chunks::<BLOCK>().0.iter().zip(&mut *out) {
                 *out = block(x);
+            }
+            for blocks in out.as_chunks_mut::<8>().0 {
+                Sums::new(blocks).put(blocks);
             }
         },
     );
@@ -65,8 +127,6 @@ fn block(x: &[f32; BLOCK]) -> Block {
         return Block::ZERO;
     }
     let inverse = 127.0 / max;
-    // Adding 1.5 · 2^23 rounds to an integer, ties to even, and leaves it in the low bits.
-    const ROUND: f32 = 12_582_912.0;
     let mut codes = [0i8; BLOCK];
     let mut halves = [0i32; 2];
     for (half, sum) in halves.iter_mut().enumerate() {
@@ -86,6 +146,7 @@ fn block(x: &[f32; BLOCK]) -> Block {
             times_128: -128 * sum,
             half_times_32: [-32 * halves[0], -32 * halves[1]],
         },
+        of_eight: [0; 4],
     }
 }
 
@@ -108,6 +169,11 @@ mod tests {
             let sum: i32 = codes.iter().map(|&c| i32::from(c)).sum();
             assert_eq!((block.minus.times_8, block.sum), (-8 * sum, block.scale * sum as f32));
             assert_eq!(block.minus.half_times_32[0] + block.minus.half_times_32[1], -32 * sum);
+        }
+        let sums = Sums::of(expected[..8].first_chunk().unwrap());
+        for (i, block) in expected[..8].iter().enumerate() {
+            let code = sums.digits.iter().fold(0, |code, digits| 128 * code + i32::from(digits[i / 4][i % 4]));
+            assert!((block.sum - code as f32 * sums.scale).abs() <= sums.scale * 0.50001);
         }
         for isa in Isa::present() {
             let mut found = vec![Block::ZERO; 10];

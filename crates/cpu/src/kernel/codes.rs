@@ -96,3 +96,15 @@ pub(super) unsafe fn dot<S: Simd, C: Codes>(start: i32, codes: &[S::I32], x: &[[
         sum
     }
 }
+
+/// `sum` and the products of bytes of at most 63.
+#[inline(always)]
+pub(super) unsafe fn times<S: Simd>(mut sum: S::I32, bytes: &[S::I32], x: &[[i8; 4]]) -> S::I32 {
+    // SAFETY: the machine has the instructions, by the caller's promise.
+    unsafe {
+        for (bytes, x) in bytes.iter().zip(x) {
+            sum = S::dot4::<false>(sum, *bytes, i32::from_le_bytes(bytemuck::cast(*x)));
+        }
+        sum
+    }
+}

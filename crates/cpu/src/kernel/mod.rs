@@ -23,7 +23,7 @@ use codes::{Codes, Eight, Five, Four, Six};
 use scaling::{Affine, Centred, Groups, Halves, Scaling, Super, With};
 
 /// Bytes that one row is ahead of itself in asking for memory.
-const AHEAD: usize = 2048;
+const AHEAD: usize = 1536;
 /// Panels that one row reads at a time.
 pub(crate) const STREAMS: usize = 4;
 /// Rows of the largest tile.
@@ -104,8 +104,8 @@ unsafe fn formats<const R: usize>(isa: Isa, tile: &Tile<'_, '_>, first: usize) -
                     (_, Scales::Centred { .. }) => rows.times::<Eight, _>(isa, Centred::<128>),
                     (Bits::Four, Scales::Affine) => rows.times::<Four, _>(isa, With(Affine)),
                     (_, Scales::Affine) => rows.times::<Five, _>(isa, With(Affine)),
-                    (Bits::Four, Scales::Super) => rows.times::<Four, _>(isa, With(Super)),
-                    (_, Scales::Super) => rows.times::<Five, _>(isa, With(Super)),
+                    (Bits::Four, Scales::Super) => rows.times::<Four, _>(isa, Super),
+                    (_, Scales::Super) => rows.times::<Five, _>(isa, Super),
                     (_, Scales::Halves) => rows.times::<Six, _>(isa, Halves),
                     (Bits::Four, Scales::Groups { blocks: group, dtype }) => {
                         rows.times::<Four, _>(isa, With(Groups { group, dtype }))
@@ -244,6 +244,10 @@ impl<C: Codes, F: Scaling, const R: usize, const P: usize> Kernel for Panels<'_,
                 for p in 1..P {
                     heads[p] = scaling.head::<S>(scales(p));
                 }
+                let mut parts = sums;
+                for part in parts.as_flattened_mut() {
+                    *part = F::begin::<S>(*part);
+                }
                 for block in 0..scaling.group() {
                     let b = group * scaling.group() + block;
                     // What comes next, at the pace at which panels are used up; then the panels after all of these.
@@ -260,8 +264,14 @@ impl<C: Codes, F: Scaling, const R: usize, const P: usize> Kernel for Panels<'_,
                         let words = C::load::<S>(starts[p].add(packed.codes + b * C::BITS.block_bytes()));
                         let factors = F::factors::<S>(scales(p), heads[p], block);
                         for r in 0..R {
-                            sums[p][r] = F::add::<S, C>(sums[p][r], factors, &words, xs[r].get_unchecked(b));
+                            parts[p][r] = F::add::<S, C>(parts[p][r], factors, &words, xs[r].get_unchecked(b));
                         }
+                    }
+                }
+                for p in 0..P {
+                    for r in 0..R {
+                        let xs = xs[r].get_unchecked(group * scaling.group()..);
+                        sums[p][r] = F::end::<S>(sums[p][r], parts[p][r], scales(p), heads[p], xs);
                     }
                 }
             }

@@ -2,8 +2,8 @@
 
 use kapitsa_tensor::DType;
 
-use super::codes::{Codes, dot};
-use crate::activations::Block;
+use super::codes::{Codes, dot, times};
+use crate::activations::{Block, Sums};
 use crate::packed::{HALVES_BYTES, SUPER_BYTES};
 use crate::simd::{LANES, Simd};
 
@@ -21,6 +21,16 @@ pub(super) trait Scaling: Copy {
     unsafe fn head<S: Simd>(self, from: *const u8) -> Self::Head<S>;
     /// Factors of the group's block `block`.
     unsafe fn factors<S: Simd>(from: *const u8, head: Self::Head<S>, block: usize) -> Self::Factors<S>;
+    /// What a group's blocks are added to; the sum itself unless they have to be scaled together.
+    #[inline(always)]
+    unsafe fn begin<S: Simd>(sum: S::F32) -> S::F32 {
+        sum
+    }
+    /// The sum with that of a group. `xs`: the group's blocks.
+    #[inline(always)]
+    unsafe fn end<S: Simd>(_: S::F32, group: S::F32, _: *const u8, _: Self::Head<S>, _: &[Block]) -> S::F32 {
+        group
+    }
     /// `sum` and the block's share.
     unsafe fn add<S: Simd, C: Codes>(sum: S::F32, factors: Self::Factors<S>, codes: &[S::I32; 8], x: &Block) -> S::F32;
 }
@@ -74,8 +84,8 @@ pub(super) struct Halves;
 impl Scaling for Halves {
     /// `d`.
     type Head<S: Simd> = S::F32;
-    /// `d` and the scales of the halves.
-    type Factors<S: Simd> = [S::F32; 3];
+    /// The scales of the halves.
+    type Factors<S: Simd> = Pair<S>;
 
     fn group(self) -> usize {
         8
@@ -92,23 +102,35 @@ impl Scaling for Halves {
     }
 
     #[inline(always)]
-    unsafe fn factors<S: Simd>(from: *const u8, d: S::F32, block: usize) -> [S::F32; 3] {
+    unsafe fn factors<S: Simd>(from: *const u8, _: S::F32, block: usize) -> Pair<S> {
         // SAFETY: the caller's promise.
         unsafe {
             let small = from.add(32 + block * 32);
-            [d, S::to_f32(S::load_i8(small)), S::to_f32(S::load_i8(small.add(16)))]
+            (S::to_f32(S::load_i8(small)), S::to_f32(S::load_i8(small.add(16))))
         }
+    }
+
+    #[inline(always)]
+    unsafe fn begin<S: Simd>(_: S::F32) -> S::F32 {
+        // SAFETY: the caller's promise.
+        unsafe { S::splat(0.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn end<S: Simd>(sum: S::F32, group: S::F32, _: *const u8, d: S::F32, _: &[Block]) -> S::F32 {
+        // SAFETY: the caller's promise.
+        unsafe { S::add(sum, S::mul(d, group)) }
     }
 
     /// The sum of both halves is an integer below 2^24 (2 · 16 · 32 · 127 · 128), so f32 holds it exactly.
     #[inline(always)]
-    unsafe fn add<S: Simd, C: Codes>(sum: S::F32, f: [S::F32; 3], codes: &[S::I32; 8], x: &Block) -> S::F32 {
+    unsafe fn add<S: Simd, C: Codes>(sum: S::F32, scales: Pair<S>, codes: &[S::I32; 8], x: &Block) -> S::F32 {
         // SAFETY: the caller's promise.
         unsafe {
             let low = dot::<S, C>(x.minus.half_times_32[0], &codes[..4], &x.codes[..4]);
             let high = dot::<S, C>(x.minus.half_times_32[1], &codes[4..], &x.codes[4..]);
-            let dot = S::add(S::mul(S::to_f32(low), f[1]), S::mul(S::to_f32(high), f[2]));
-            S::add(sum, S::mul(S::mul(f[0], S::splat(x.scale)), dot))
+            let dot = S::add(S::mul(S::to_f32(low), scales.0), S::mul(S::to_f32(high), scales.1));
+            S::add(sum, S::mul(S::splat(x.scale), dot))
         }
     }
 }
@@ -191,7 +213,12 @@ impl Minima for Affine {
 #[derive(Clone, Copy)]
 pub(super) struct Super;
 
-impl Minima for Super {
+impl Scaling for Super {
+    /// `d` and `-dmin`.
+    type Head<S: Simd> = Pair<S>;
+    /// The block's scale.
+    type Factors<S: Simd> = S::F32;
+
     fn group(self) -> usize {
         8
     }
@@ -208,12 +235,39 @@ impl Minima for Super {
     }
 
     #[inline(always)]
-    unsafe fn factors<S: Simd>(from: *const u8, head: Pair<S>, block: usize) -> Pair<S> {
+    unsafe fn factors<S: Simd>(from: *const u8, _: Pair<S>, block: usize) -> S::F32 {
+        // SAFETY: the caller's promise.
+        unsafe { S::to_f32(S::load_u8(from.add(64 + block * LANES))) }
+    }
+
+    #[inline(always)]
+    unsafe fn begin<S: Simd>(_: S::F32) -> S::F32 {
+        // SAFETY: the caller's promise.
+        unsafe { S::splat(0.0) }
+    }
+
+    /// The minima times the sums are integers below 2^31 (63 · 8 · 127 · 128²).
+    #[inline(always)]
+    unsafe fn end<S: Simd>(sum: S::F32, group: S::F32, from: *const u8, head: Pair<S>, xs: &[Block]) -> S::F32 {
         // SAFETY: the caller's promise.
         unsafe {
-            let small = from.add(64 + block * 32);
-            let scale = S::mul(head.0, S::to_f32(S::load_u8(small)));
-            (scale, S::mul(head.1, S::to_f32(S::load_u8(small.add(16)))))
+            let sums = Sums::of(&*xs.as_ptr().cast());
+            let minima = [S::load_bytes(from.add(64 + 8 * LANES)), S::load_bytes(from.add(128 + 8 * LANES))];
+            let high = times::<S>(S::splat_i32(0), &minima, &sums.digits[0]);
+            let middle = times::<S>(S::shl::<7>(high), &minima, &sums.digits[1]);
+            let all = times::<S>(S::shl::<7>(middle), &minima, &sums.digits[2]);
+            let sum = S::add(sum, S::mul(head.0, group));
+            S::add(sum, S::mul(S::mul(head.1, S::splat(sums.scale)), S::to_f32(all)))
+        }
+    }
+
+    /// The scaled dot product is an integer below 2^24 (63 · 32 · 31 · 127), so f32 holds it exactly.
+    #[inline(always)]
+    unsafe fn add<S: Simd, C: Codes>(sum: S::F32, scale: S::F32, codes: &[S::I32; 8], x: &Block) -> S::F32 {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let dot = S::to_f32(dot::<S, C>(0, codes, &x.codes));
+            S::add(sum, S::mul(S::splat(x.scale), S::mul(scale, dot)))
         }
     }
 }

@@ -241,8 +241,8 @@ impl<C: Codes, F: Scaling, const R: usize, const P: usize> Kernel for Panels<'_,
                 // Loops rather than closures, which would not be inlined and so not be compiled with the instructions.
                 let scales = |p: usize| starts[p].add(group * scaling.group_bytes());
                 let mut heads = [scaling.head::<S>(scales(0)); P];
-                for p in 1..P {
-                    heads[p] = scaling.head::<S>(scales(p));
+                for (p, head) in heads.iter_mut().enumerate().skip(1) {
+                    *head = scaling.head::<S>(scales(p));
                 }
                 let mut parts = sums;
                 for part in parts.as_flattened_mut() {

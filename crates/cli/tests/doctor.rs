@@ -81,6 +81,30 @@ fn problems_of_the_configuration_are_part_of_the_report() {
     assert!(advice[3].starts_with("KAPITSA_FLY means nothing to kapitsa"), "{advice:?}");
 }
 
+/// Where there is an emulator of processors, as most distributions have in the package qemu-user.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[test]
+fn a_processor_without_avx2_starts_and_is_shown() {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = std::process::Command::new("qemu-x86_64");
+    command.args(["-cpu", "Nehalem", env!("CARGO_BIN_EXE_kapitsa"), "doctor", "--json"]);
+    let output = match command.env("KAPITSA_HOME", home.path()).output() {
+        Ok(output) => output,
+        Err(error) => {
+            #[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
+            {
+                eprintln!("SKIP: qemu-x86_64: {error}");
+            }
+            return;
+        }
+    };
+    let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(report["processor"]["instruction_set"], "portable");
+    assert_eq!(report["processor"]["lacking_features"][0], "avx2");
+    let advice = report["advice"].as_array().unwrap();
+    assert!(advice.iter().any(|line| line.as_str().unwrap().starts_with("the processor lacks avx2")), "{report}");
+}
+
 #[cfg(unix)]
 #[test]
 fn ctrl_c_ends_the_measurement_and_leaves_nothing() {

@@ -85,8 +85,9 @@ impl Settings {
             Ok(text) => text,
             Err(error) if named.is_none() && error.kind() == std::io::ErrorKind::NotFound => return,
             Err(error) => {
-                let name = if named.is_some() { "the configuration file that KAPITSA_CONFIG names" } else { "it" };
-                self.problems.push(format!("{}: {name} cannot be read: {error}", path.display()));
+                let named = if named.is_some() { " that KAPITSA_CONFIG names" } else { "" };
+                self.problems
+                    .push(format!("{}: the configuration file{named} cannot be read: {error}", path.display()));
                 return;
             }
         };

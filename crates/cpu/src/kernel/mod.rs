@@ -203,34 +203,45 @@ impl<const R: usize> Rows<'_, '_, '_, R> {
     /// As [`run`]; codes and scales are those of the weight.
     unsafe fn times<C: Codes, F: Scaling>(self, isa: Isa, scaling: F) {
         assert!(self.xs.iter().all(|x| x.len() == self.packed.cols / BLOCK));
-        let (mut panel, end) = (self.tile.outputs.start / LANES, self.tile.outputs.end.div_ceil(LANES));
+        // SAFETY: passed on.
+        unsafe { isa.run(Times::<C, F, R> { rows: self, scaling, codes: PhantomData }) }
+    }
+}
+
+struct Times<'a, 'b, 'c, C, F, const R: usize> {
+    rows: Rows<'a, 'b, 'c, R>,
+    scaling: F,
+    codes: PhantomData<C>,
+}
+
+impl<C: Codes, F: Scaling, const R: usize> Kernel for Times<'_, '_, '_, C, F, R> {
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let outputs = &self.rows.tile.outputs;
+        let (mut panel, end) = (outputs.start / LANES, outputs.end.div_ceil(LANES));
         // SAFETY: passed on.
         unsafe {
             // A single row waits for memory, which gives more to several streams.
             while R == 1 && panel + STREAMS <= end {
-                isa.run(Panels::<C, F, R, STREAMS> { rows: &self, scaling, panel, codes: PhantomData });
+                self.panels::<S, STREAMS>(panel);
                 panel += STREAMS;
             }
             while panel < end {
-                isa.run(Panels::<C, F, R, 1> { rows: &self, scaling, panel, codes: PhantomData });
+                self.panels::<S, 1>(panel);
                 panel += 1;
             }
         }
     }
 }
 
-/// `P` panels side by side.
-struct Panels<'a, C, F, const R: usize, const P: usize> {
-    rows: &'a Rows<'a, 'a, 'a, R>,
-    scaling: F,
-    panel: usize,
-    codes: PhantomData<C>,
-}
-
-impl<C: Codes, F: Scaling, const R: usize, const P: usize> Kernel for Panels<'_, C, F, R, P> {
+impl<C: Codes, F: Scaling, const R: usize> Times<'_, '_, '_, C, F, R> {
+    /// `P` panels side by side, from `panel` on.
+    ///
+    /// # Safety
+    /// As [`run`]; the machine has the instructions of `S`.
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
-        let Panels { rows: &Rows { tile, packed, ref xs, first }, scaling, panel, .. } = self;
+    unsafe fn panels<S: Simd, const P: usize>(&self, panel: usize) {
+        let Times { rows: Rows { tile, packed, xs, first }, scaling, .. } = self;
         let blocks = packed.cols / BLOCK;
         let step = packed.panel_bytes / blocks;
         let starts: [*const u8; P] = std::array::from_fn(|p| packed.panel(panel + p));
@@ -276,7 +287,7 @@ impl<C: Codes, F: Scaling, const R: usize, const P: usize> Kernel for Panels<'_,
                 }
             }
             for (p, sums) in sums.into_iter().enumerate() {
-                emit::<S, R>(tile, first, panel + p, sums);
+                emit::<S, R>(tile, *first, panel + p, sums);
             }
         }
     }

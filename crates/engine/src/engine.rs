@@ -13,7 +13,7 @@ use crate::pages::pages_for;
 use crate::reply::{Reply, WAITING_EVENTS};
 use crate::request::{EngineError, Event, Finish, FinishReason, Request};
 use crate::runner::Runner;
-use crate::scheduler::Scheduler;
+use crate::scheduler::{Full, Scheduler};
 use crate::shared::{LogitsJob, Shared, State};
 use crate::stats::Stats;
 use crate::steps;
@@ -116,16 +116,23 @@ impl Engine {
             reply.send([Event::Finished(Finish { reason: FinishReason::Length, reply_tokens: 0 })]);
         } else {
             let mut state = self.running()?;
-            let new = state.scheduler.submit(tokens).map_err(|full| {
-                state.stats.refused += 1;
-                EngineError::Busy { running: full.running, queued: full.queued }
-            })?;
+            let new = state.scheduler.submit(tokens).map_err(|full| refused(&mut state, full))?;
             state.arrived.push((new, reply));
             id = Some(new);
             drop(state);
             self.shared.wake();
         }
         Ok(Generation::new(id, events, is_lagging, self.shared.clone()))
+    }
+
+    /// Fails, as [`submit`](Self::submit) would now, if slots and queue are full: to know before a long prompt is made into
+    /// tokens. It counts as a refused request.
+    ///
+    /// # Errors
+    /// If too many are waiting, or if the engine has stopped.
+    pub fn check_room(&self) -> Result<(), EngineError> {
+        let mut state = self.running()?;
+        state.scheduler.check_room().map_err(|full| refused(&mut state, full))
     }
 
     /// Logits `[tokens, vocab]` of a new sequence, and the tensors at `taps` (`[tokens, width]`). Computed at once, between
@@ -160,6 +167,11 @@ impl Engine {
             None => Ok(()),
         }
     }
+}
+
+fn refused(state: &mut State, full: Full) -> EngineError {
+    state.stats.refused += 1;
+    EngineError::Busy { running: full.running, queued: full.queued }
 }
 
 impl Drop for Engine {

@@ -103,15 +103,21 @@ impl Scheduler {
 
     /// Queues a request of `known` tokens, at least one.
     pub(crate) fn submit(&mut self, known: usize) -> Result<RequestId, Full> {
-        // Slots are filled when the next step is planned: until then their share of the queue is beyond its limit.
-        let total = self.queue.len() + self.live().count();
-        if total >= self.slots.len() + self.queue_limit {
-            return Err(Full { running: self.slots.len(), queued: total - self.slots.len() });
-        }
+        self.check_room()?;
         let id = RequestId(self.next_id);
         self.next_id += 1;
         self.queue.push_back(Waiting { id, known });
         Ok(id)
+    }
+
+    /// Fails if a request could not be queued.
+    pub(crate) fn check_room(&self) -> Result<(), Full> {
+        // Slots are filled when the next step is planned: until then their share of the queue is beyond its limit.
+        let total = self.queue.len() + self.live().count();
+        match total < self.slots.len() + self.queue_limit {
+            true => Ok(()),
+            false => Err(Full { running: self.slots.len(), queued: total - self.slots.len() }),
+        }
     }
 
     /// Whether the request waits or runs.

@@ -226,6 +226,7 @@ fn the_numbers_say_what_became_of_every_request() {
     assert_eq!(gate.begun(), 128);
     let mut waiting: Vec<Generation> = (2..4).map(|seed| engine.submit(request(seed, 20, 5)).unwrap()).collect();
     assert!(matches!(refusal(&engine, request(9, 20, 2)), EngineError::Busy { .. }));
+    assert!(matches!(engine.check_room(), Err(EngineError::Busy { running: 1, queued: 2 })));
     let stats = engine.stats();
     assert_eq!((stats.slots, stats.slots_busy, stats.queue, stats.queue_limit), (1, 1, 2, 2));
     gate.order(Order::Run);
@@ -240,7 +241,8 @@ fn the_numbers_say_what_became_of_every_request() {
     let _steps = gate.open();
     assert_eq!(hear(engine.submit(request(5, 10, 2)).unwrap()).ids.len(), 2);
     let stats = engine.stats();
-    assert_eq!((stats.finished, stats.cancelled, stats.failed, stats.refused), (3, 1, 0, 1));
+    assert_eq!((stats.finished, stats.cancelled, stats.failed, stats.refused), (3, 1, 0, 2));
+    assert!(engine.check_room().is_ok());
     assert_eq!((stats.slots_busy, stats.queue), (0, 0));
     // The reply that was enough had been read, and its first token was on its way.
     assert_eq!((stats.tokens_read, stats.tokens_written, stats.tokens_reused), (200 + 20 + 10, 3 + 1 + 2, 0));

@@ -188,6 +188,15 @@ impl Llm {
         }
     }
 
+    /// Fails if slots and queue are full now: to know before a long prompt is made into tokens. It counts as a refused
+    /// request.
+    ///
+    /// # Errors
+    /// If too many are waiting, or if the engine has stopped.
+    pub fn check_room(&self) -> Result<(), Error> {
+        Ok(self.engine.check_room()?)
+    }
+
     /// What the engine has done so far, and how busy it is.
     pub fn stats(&self) -> Stats {
         self.engine.stats()

@@ -148,7 +148,7 @@ impl ReplyStream {
         // What waited for this token to become a character comes before its own text, if that is characters.
         let own = self.tokenizer.token_bytes(id);
         let before =
-            text.len().checked_sub(own.len()).filter(|&at| text.is_char_boundary(at) && text[at..].as_bytes() == own);
+            text.len().checked_sub(own.len()).filter(|&at| text.is_char_boundary(at) && text.as_bytes()[at..] == *own);
         let begins = self.made + before.unwrap_or(0);
         self.waiting.push_back(ReplyToken { id, begins, logprobs });
         self.made += text.len();

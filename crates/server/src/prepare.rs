@@ -14,14 +14,7 @@ pub(crate) async fn prepare<T: Send + 'static>(
     app: &Arc<App>,
     work: impl FnOnce(&App) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    if !app.llm.is_alive() {
-        return Err(kapitsa::Error::from(kapitsa::EngineError::Stopped).into());
-    }
-    let stats = app.llm.stats();
-    if stats.slots_busy == stats.slots && stats.queue >= stats.queue_limit {
-        let (running, queued) = (stats.slots_busy, stats.queue);
-        return Err(kapitsa::Error::from(kapitsa::EngineError::Busy { running, queued }).into());
-    }
+    app.llm.check_room()?;
     // The semaphore is never closed.
     let permit = app.preparing.clone().acquire_owned().await.ok();
     let app = app.clone();

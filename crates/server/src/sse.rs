@@ -10,12 +10,22 @@ use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, unfold};
 use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
+use utoipa::ToSchema;
 
 /// The last event of a stream in which all went well.
 pub(crate) const DONE: &str = "data: [DONE]\n\n";
 
 /// A comment: clients skip it, and know that somebody is there.
 const SIGN_OF_LIFE: &str = ": keep-alive\n\n";
+
+/// An event of a stream.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "for the document alone")]
+pub(crate) struct Event {
+    /// JSON: a `ChatChunk` or a `Completion`, or an `ErrorBody` as the last one of a stream that failed. The last one of a stream
+    /// in which all went well is `[DONE]`.
+    data: String,
+}
 
 /// Events, each as it is sent.
 pub(crate) struct Events(BoxStream<'static, Result<Bytes, Infallible>>);

@@ -72,6 +72,7 @@ fn a_full_queue_answers_at_once_with_a_time_to_come_again() {
         assert_eq!((answer.status, answer.header("retry-after")), (429, Some("2")));
         assert_eq!(answer.error()["type"], "rate_limit_error");
     }
+    assert_eq!(server.llm.stats().refused, 2);
     // None of three replies is made where not all can be.
     drop(queued);
     server.wait_until("unqueued", |health| health["queue"] == 0);

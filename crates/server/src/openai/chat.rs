@@ -20,6 +20,7 @@ use crate::app::App;
 use crate::body::{self, fields};
 use crate::error::{ApiError, ErrorBody};
 use crate::prepare::{self, prepare};
+use crate::sse::Event;
 
 /// A whole reply.
 #[derive(Serialize, ToSchema)]
@@ -93,7 +94,7 @@ struct Delta {
 /// Replies to a conversation.
 #[utoipa::path(post, path = "/v1/chat/completions", operation_id = "chat", request_body = ChatRequest, responses(
     (status = 200, description = "the reply", content(
-        (ChatCompletion = "application/json"), (ChatChunk = "text/event-stream"),
+        (ChatCompletion = "application/json"), (Event = "text/event-stream"),
     )),
     (status = 400, description = "the request cannot be served as it is", body = ErrorBody),
     (status = 404, description = "the loaded model has another name", body = ErrorBody),

@@ -20,6 +20,7 @@ use crate::app::App;
 use crate::body::{self, fields};
 use crate::error::{ApiError, ErrorBody};
 use crate::prepare::{self, prepare};
+use crate::sse::Event;
 
 /// Tokens of a completion that says no length: the API's own default.
 const DEFAULT_TOKENS: usize = 16;
@@ -92,7 +93,7 @@ struct TextChoice {
 /// Continues texts.
 #[utoipa::path(post, path = "/v1/completions", operation_id = "complete", request_body = CompletionRequest, responses(
     (status = 200, description = "the completions", content(
-        (Completion = "application/json"), (Completion = "text/event-stream"),
+        (Completion = "application/json"), (Event = "text/event-stream"),
     )),
     (status = 400, description = "the request cannot be served as it is", body = ErrorBody),
     (status = 404, description = "the loaded model has another name", body = ErrorBody),

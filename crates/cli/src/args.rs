@@ -98,7 +98,7 @@ pub(crate) struct ServeArgs {
     /// Put this before every path, such as /llm.
     #[arg(long, value_name = "PATH")]
     pub(crate) path_prefix: Option<String>,
-    /// Let pages of this origin use the server, such as https://example.com; * lets all. Can be given more than once.
+    /// Let pages of this origin use the server, such as `https://example.com`; * lets all. Can be given more than once.
     #[arg(long, value_name = "ORIGIN")]
     pub(crate) cors_origin: Vec<String>,
     /// Take requests for this host name besides those of this machine; needed without a key only. Can be given more than once.

@@ -29,7 +29,7 @@ pub(crate) fn run(isa: Isa, pool: &mut Pool, op: &Attention, batch: &Batch, kv: 
     let blocks = blocks(batch);
     let group = op.heads / op.kv_heads;
     // Query heads of a group share keys and values, as far as there is work for all threads.
-    let parts = (2 * pool.threads()).div_ceil(blocks.len() * op.kv_heads).min(group);
+    let parts = (2 * pool.threads()).div_ceil((blocks.len() * op.kv_heads).max(1)).min(group);
     let heads = group.div_ceil(parts);
     let parts = group.div_ceil(heads);
     let out = SharedOut::new(out);

@@ -5,7 +5,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use kapitsa::{EngineError, Error, TextError};
 use serde::Serialize;
-use utoipa::ToSchema;
+use utoipa::{IntoResponses, ToSchema};
 
 /// Seconds after which a client that met a full queue may come again.
 const RETRY_AFTER: &str = "2";
@@ -33,6 +33,33 @@ struct ErrorDetail {
     param: Option<String>,
     /// For programs.
     code: Option<&'static str>,
+}
+
+/// What a request for a reply may be answered with instead, for the OpenAPI document.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "a description")]
+pub(crate) enum Refusals {
+    /// the request cannot be served as it is
+    #[response(status = 400)]
+    Invalid(ErrorBody),
+    /// the loaded model has another name
+    #[response(status = 404)]
+    OtherModel(ErrorBody),
+    /// the body took too long to arrive
+    #[response(status = 408)]
+    SlowBody(ErrorBody),
+    /// the body is too large
+    #[response(status = 413)]
+    LargeBody(ErrorBody),
+    /// slots and queue are full
+    #[response(status = 429)]
+    Busy(ErrorBody),
+    /// a fault of the server
+    #[response(status = 500)]
+    Fault(ErrorBody),
+    /// the engine has stopped
+    #[response(status = 503)]
+    Stopped(ErrorBody),
 }
 
 impl ApiError {

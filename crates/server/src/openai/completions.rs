@@ -18,7 +18,7 @@ use super::options::{MAX_CHOICES, Options};
 use super::usage::Usage;
 use crate::app::App;
 use crate::body::{self, fields};
-use crate::error::{ApiError, ErrorBody};
+use crate::error::{ApiError, Refusals};
 use crate::prepare::{self, prepare};
 use crate::sse::Event;
 
@@ -95,13 +95,7 @@ struct TextChoice {
     (status = 200, description = "the completions", content(
         (Completion = "application/json"), (Event = "text/event-stream"),
     )),
-    (status = 400, description = "the request cannot be served as it is", body = ErrorBody),
-    (status = 404, description = "the loaded model has another name", body = ErrorBody),
-    (status = 408, description = "the body took too long to arrive", body = ErrorBody),
-    (status = 413, description = "the body is too large", body = ErrorBody),
-    (status = 429, description = "slots and queue are full", body = ErrorBody),
-    (status = 500, description = "a fault of the server", body = ErrorBody),
-    (status = 503, description = "the engine has stopped", body = ErrorBody),
+    Refusals,
 ))]
 pub(crate) async fn complete(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Response, ApiError> {
     let body = body::read(&app, request).await?;

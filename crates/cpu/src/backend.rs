@@ -1,16 +1,18 @@
 //! The backend: options, packed weights, memory between steps.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
 
 use kapitsa_ops::kv::{HostKv, KvLayout};
 use kapitsa_ops::{Backend, Batch, DeviceError, Op, Outputs, Program};
 use kapitsa_tensor::{Format, Weight};
 
 use crate::isa::Isa;
-use crate::linear::Quantised;
-use crate::packed::{Layout, Packed};
+use crate::memory::Large;
+use crate::packed::{Layout, Packed, Plan};
 use crate::pool::Pool;
-use crate::step::{Memory, Step};
+use crate::step::{Memory, Scratch, Step};
 
 /// How the CPU computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,10 +46,10 @@ pub struct Cpu {
     isa: Isa,
     activations: Activations,
     pool: Pool,
-    arena: Vec<f32>,
+    arena: Large<f32>,
     kv: HostKv,
     packed: PackedWeights,
-    quantised: Quantised,
+    scratch: Scratch,
 }
 
 /// The panels of each weight that has been loaded, if it has some. The stored weight is kept so that no address is used
@@ -80,10 +82,10 @@ impl Cpu {
             isa: options.isa.unwrap_or_else(Isa::best),
             activations: options.activations,
             pool: Pool::new(options.threads)?,
-            arena: vec![],
+            arena: Large::default(),
             kv: HostKv::new(layout),
             packed: PackedWeights::default(),
-            quantised: Quantised::default(),
+            scratch: Scratch::default(),
         })
     }
 
@@ -108,19 +110,33 @@ fn multiplied(program: &Program) -> impl Iterator<Item = &Weight> {
 
 impl Backend for Cpu {
     fn load(&mut self, program: &Program, copied: &mut dyn FnMut(&Weight)) -> Result<(), DeviceError> {
-        let mut weights: Vec<&Weight> = multiplied(program).collect();
+        let mut weights: Vec<&Weight> = vec![];
+        for weight in multiplied(program) {
+            // An entry without panels, for now, tells that the weight has been met.
+            if let Entry::Vacant(entry) = self.packed.0.entry(place(weight)) {
+                entry.insert((weight.clone(), None));
+                weights.push(weight);
+            }
+        }
+        let plans: Vec<(&Weight, Plan)> =
+            weights.into_iter().filter_map(|weight| Some((weight, Plan::new(self.layout_of(weight)?, weight)))).collect();
+        let lines = plans.iter().map(|(_, plan)| plan.lines());
+        let mut memory = Large::zeros(lines.clone().sum(), "packed weights")?;
+        let starts: Vec<usize> =
+            lines.scan(0, |end, lines| Some(std::mem::replace(end, *end + lines))).collect();
+
         // The largest first: the most memory is in use when the last copy stands beside its original.
-        weights.sort_by_key(|weight| std::cmp::Reverse(weight.bytes()));
-        for weight in weights {
-            if self.packed.0.contains_key(&place(weight)) {
-                continue;
-            }
-            let layout = self.layout_of(weight);
-            let packed = layout.map(|layout| Packed::new(weight, layout, &mut self.pool)).transpose()?;
-            self.packed.0.insert(place(weight), (weight.clone(), packed));
-            if layout.is_some() {
-                copied(weight);
-            }
+        let mut order: Vec<usize> = (0..plans.len()).collect();
+        order.sort_by_key(|&i| std::cmp::Reverse(plans[i].0.bytes()));
+        for i in order {
+            let (weight, plan) = &plans[i];
+            plan.pack(weight, &mut memory.as_mut_slice()[starts[i]..][..plan.lines()], &mut self.pool);
+            copied(weight);
+        }
+        let memory = Arc::new(memory);
+        for ((weight, plan), at) in plans.iter().zip(starts) {
+            let packed = plan.packed(memory.clone(), at);
+            self.packed.0.insert(place(weight), ((*weight).clone(), Some(packed)));
         }
         Ok(())
     }
@@ -130,15 +146,13 @@ impl Backend for Cpu {
     }
 
     fn run(&mut self, program: &Program, batch: &Batch) -> Result<Outputs, DeviceError> {
-        let missing = program.arena_len().saturating_sub(self.arena.len());
-        if self.arena.try_reserve_exact(missing).is_err() {
-            return Err(DeviceError::OutOfMemory { what: "activations", bytes: missing * 4 });
+        if self.arena.len() < program.arena_len() {
+            self.arena = Large::zeros(program.arena_len(), "activations")?;
         }
-        self.arena.resize(self.arena.len() + missing, 0.0);
-        self.quantised.of = None;
-        let Cpu { isa, pool, arena, kv, packed, quantised, .. } = self;
-        let memory = Memory { program, batch, arena };
-        let mut step = Step { isa: *isa, pool, memory, kv, packed, quantised };
+        let Cpu { isa, pool, arena, kv, packed, scratch, .. } = self;
+        scratch.begin();
+        let memory = Memory { program, batch, arena: arena.as_mut_slice() };
+        let mut step = Step { isa: *isa, pool, memory, kv, packed, scratch };
         let mut ops = program.ops();
         while !ops.is_empty() {
             ops = &ops[step.run(ops)..];

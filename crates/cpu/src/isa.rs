@@ -9,7 +9,7 @@ use crate::simd::{Portable, Simd};
 pub enum Isa {
     /// Whatever the build targets.
     Portable,
-    /// 256-bit vectors (AVX2, F16C).
+    /// 256-bit vectors (AVX2, FMA, F16C).
     #[cfg(target_arch = "x86_64")]
     Avx2,
     /// 512-bit vectors with integer dot products (AVX-512 F, BW, VL, VNNI).
@@ -25,7 +25,7 @@ impl Isa {
         {
             let features = features();
             let has = |names: &[&str]| names.iter().all(|name| features.contains(&(*name, true)));
-            let avx2 = has(&["avx2", "f16c"]);
+            let avx2 = has(&["avx2", "fma", "f16c"]);
             sets.extend(avx2.then_some(Isa::Avx2));
             let avx512 = has(&["avx512f", "avx512bw", "avx512vl", "avx512vnni"]);
             sets.extend((avx2 && avx512).then_some(Isa::Avx512));
@@ -46,6 +46,15 @@ impl Isa {
             Isa::Avx2 => "AVX2",
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => "AVX-512",
+        }
+    }
+
+    /// Vectors of 16 lanes that registers hold.
+    pub(crate) fn registers(self) -> usize {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => 32,
+            _ => 8,
         }
     }
 
@@ -81,6 +90,7 @@ pub fn features() -> Vec<(&'static str, bool)> {
     #[cfg(target_arch = "x86_64")]
     return vec![
         ("avx2", is_x86_feature_detected!("avx2")),
+        ("fma", is_x86_feature_detected!("fma")),
         ("f16c", is_x86_feature_detected!("f16c")),
         ("avx512f", is_x86_feature_detected!("avx512f")),
         ("avx512bw", is_x86_feature_detected!("avx512bw")),
@@ -111,7 +121,7 @@ impl<F: FnOnce()> Kernel for Plain<F> {
 /// # Safety
 /// As [`Isa::run`]; the machine has the instructions.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,f16c")]
+#[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn avx2(kernel: impl Kernel) {
     // SAFETY: passed on.
     unsafe { kernel.run::<Avx2>() }
@@ -120,7 +130,7 @@ unsafe fn avx2(kernel: impl Kernel) {
 /// # Safety
 /// As [`Isa::run`]; the machine has the instructions.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
 unsafe fn avx512(kernel: impl Kernel) {
     // SAFETY: passed on.
     unsafe { kernel.run::<Avx512>() }

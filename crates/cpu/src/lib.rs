@@ -9,12 +9,13 @@
 mod activations;
 mod attention;
 mod backend;
-mod bandwidth;
 mod element;
 mod exp;
 mod isa;
 mod kernel;
+mod limits;
 mod linear;
+mod memory;
 mod packed;
 mod pool;
 mod rows;
@@ -23,5 +24,5 @@ mod simd;
 mod step;
 
 pub use backend::{Activations, Cpu, CpuOptions};
-pub use bandwidth::read_bandwidth;
+pub use limits::{float_peak, integer_peak, read_bandwidth};
 pub use isa::{Isa, features};

@@ -1,15 +1,19 @@
 //! A pool of worker threads for short parallel regions.
 //!
 //! Between regions a worker spins for about as long as an op's serial parts take, then parks: a busy model finds its
-//! workers awake, an idle one keeps no core busy.
+//! workers awake, an idle one keeps no core busy. While it spins it asks for the memory that it will need next
+//! ([`Pool::announce`]), so that memory has no pauses between regions.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use kapitsa_ops::DeviceError;
+
+use crate::shared::SharedOut;
+use crate::simd;
 
 /// Looks at the region counter before a worker parks: 0.1 to 0.3 ms, more than sampling takes.
 const SPINS: u32 = 4000;
@@ -18,6 +22,7 @@ const SPINS: u32 = 4000;
 pub(crate) struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
+    ahead: Ahead,
 }
 
 struct Shared {
@@ -29,6 +34,8 @@ struct Shared {
     running: AtomicUsize,
     /// For each worker, whether it is (about to be) parked.
     parked: Vec<AtomicBool>,
+    /// What the first tasks of a later region will read: a part of so many bytes for each worker, from here on.
+    announced: (AtomicPtr<u8>, AtomicUsize),
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     panicked: AtomicBool,
     ended: AtomicBool,
@@ -53,11 +60,12 @@ impl Pool {
             code: Mutex::new(None),
             running: AtomicUsize::new(0),
             parked: (1..threads).map(|_| AtomicBool::new(false)).collect(),
+            announced: (AtomicPtr::new(std::ptr::null_mut()), AtomicUsize::new(0)),
             panic: Mutex::new(None),
             panicked: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         });
-        let mut pool = Pool { shared, workers: vec![] };
+        let mut pool = Pool { shared, workers: vec![], ahead: Ahead::default() };
         for worker in 1..threads {
             let shared = pool.shared.clone();
             let thread = std::thread::Builder::new().name(format!("kapitsa-cpu-{worker}"));
@@ -94,7 +102,9 @@ impl Pool {
         shared.call(code, 0);
         let mut spins = 0;
         while shared.running.load(Ordering::Acquire) > 0 {
-            relax(&mut spins);
+            if !self.ahead.fetch(shared, 0) {
+                relax(&mut spins);
+            }
         }
         if shared.panicked.swap(false, Ordering::Relaxed)
             && let Some(panic) = lock(&shared.panic).take()
@@ -103,36 +113,54 @@ impl Pool {
         }
     }
 
-    /// Calls `task(i)` for each `i < count`, each on some worker.
-    pub(crate) fn each(&mut self, count: usize, task: impl Fn(usize) + Sync) {
-        self.each_with(count, || (), |(), i| task(i));
+    /// Tells workers what they will need after the next region, if they find the time: `bytes` from `start` on for worker 0,
+    /// as many after them for worker 1, and so on. Tasks of a region with numbers below that of workers begin with the
+    /// worker of the number. Any address will do.
+    pub(crate) fn announce(&mut self, start: *const u8, bytes: usize) {
+        self.shared.announced.0.store(start.cast_mut(), Ordering::Relaxed);
+        self.shared.announced.1.store(bytes, Ordering::Relaxed);
     }
 
-    /// As [`each`](Self::each), with a state for each worker.
-    pub(crate) fn each_with<S>(
-        &mut self,
-        count: usize,
-        state: impl Fn() -> S + Sync,
-        task: impl Fn(&mut S, usize) + Sync,
-    ) {
+    /// Calls `task(i)` for each `i < count`, each on some worker.
+    pub(crate) fn each(&mut self, count: usize, task: impl Fn(usize) + Sync) {
         if count == 1 {
-            return task(&mut state(), 0);
+            return task(0);
         }
-        let tasks = Tasks::new(count);
-        self.run(&|_| {
-            let mut state = state();
-            tasks.take(|i| task(&mut state, i));
+        let tasks = Tasks::new(count, self.threads());
+        self.run(&|worker| tasks.take(worker, &task));
+    }
+
+    /// As [`each`](Self::each), with a state of each worker.
+    pub(crate) fn each_with<S: Send>(&mut self, count: usize, states: &mut [S], task: impl Fn(&mut S, usize) + Sync) {
+        assert_eq!(states.len(), self.threads());
+        if count == 1 {
+            return task(&mut states[0], 0);
+        }
+        let (tasks, states) = (Tasks::new(count, self.threads()), SharedOut::new(states));
+        self.run(&|worker| {
+            // SAFETY: each worker has one state.
+            let state = &mut unsafe { states.part(worker, 1) }[0];
+            tasks.take(worker, |i| task(state, i));
         });
     }
 
-    /// First all of `first`, then all of `second`, in one region.
-    pub(crate) fn phases(&mut self, first: (usize, impl Fn(usize) + Sync), second: (usize, impl Fn(usize) + Sync)) {
-        let (tasks, more_tasks) = (Tasks::new(first.0), Tasks::new(second.0));
+    /// First all of `first`, then all of `second` as [`each_with`](Self::each_with), in one region.
+    pub(crate) fn phases<S: Send>(
+        &mut self,
+        first: (usize, impl Fn(usize) + Sync),
+        second: (usize, impl Fn(&mut S, usize) + Sync),
+        states: &mut [S],
+    ) {
+        assert_eq!(states.len(), self.threads());
+        let tasks = |count| Tasks::new(count, self.threads());
+        let (tasks, more_tasks, states) = (tasks(first.0), tasks(second.0), SharedOut::new(states));
         let (shared, barrier) = (self.shared.clone(), Barrier::new(self.threads()));
-        self.run(&|_| {
-            tasks.take(&first.1);
+        self.run(&|worker| {
+            tasks.take(worker, &first.1);
             barrier.wait(&shared.panicked);
-            more_tasks.take(&second.1);
+            // SAFETY: each worker has one state.
+            let state = &mut unsafe { states.part(worker, 1) }[0];
+            more_tasks.take(worker, |i| second.1(state, i));
         });
     }
 }
@@ -151,9 +179,9 @@ impl Drop for Pool {
 
 impl Shared {
     fn work(&self, worker: usize) {
-        let mut seen = 0;
+        let (mut seen, mut ahead) = (0, Ahead::default());
         loop {
-            seen = self.next_region(worker, seen);
+            seen = self.next_region(worker, seen, &mut ahead);
             if self.ended.load(Ordering::SeqCst) {
                 return;
             }
@@ -167,13 +195,17 @@ impl Shared {
     }
 
     /// Waits for a region after `seen`.
-    fn next_region(&self, worker: usize, seen: u32) -> u32 {
-        for _ in 0..SPINS {
+    fn next_region(&self, worker: usize, seen: u32, ahead: &mut Ahead) -> u32 {
+        let mut spins = 0;
+        while spins < SPINS {
             let region = self.region.load(Ordering::SeqCst);
             if region != seen {
                 return region;
             }
-            std::hint::spin_loop();
+            if !ahead.fetch(self, worker) {
+                spins += 1;
+                std::hint::spin_loop();
+            }
         }
         loop {
             // In this order a region that starts meanwhile is seen here, or its caller sees that we are parked.
@@ -195,24 +227,49 @@ impl Shared {
     }
 }
 
-/// Indices that workers take one after the other.
+/// How far a worker has fetched what was announced.
+#[derive(Default)]
+struct Ahead {
+    start: usize,
+    fetched: usize,
+}
+
+impl Ahead {
+    /// Asks for a few lines more; `false` if there are none.
+    fn fetch(&mut self, shared: &Shared, worker: usize) -> bool {
+        const LINES: usize = 8;
+        let start = shared.announced.0.load(Ordering::Relaxed).cast_const();
+        let bytes = shared.announced.1.load(Ordering::Relaxed);
+        if start.addr() != self.start {
+            *self = Ahead { start: start.addr(), fetched: 0 };
+        }
+        if self.fetched >= bytes {
+            return false;
+        }
+        for line in 0..LINES {
+            simd::prefetch_l2(start.wrapping_add(worker * bytes + self.fetched + line * 64));
+        }
+        self.fetched += LINES * 64;
+        true
+    }
+}
+
+/// Indices that workers take one after the other, after each has had the one of its number.
 struct Tasks {
     next: AtomicUsize,
     count: usize,
 }
 
 impl Tasks {
-    fn new(count: usize) -> Self {
-        Tasks { next: AtomicUsize::new(0), count }
+    fn new(count: usize, workers: usize) -> Self {
+        Tasks { next: AtomicUsize::new(workers), count }
     }
 
-    fn take(&self, mut task: impl FnMut(usize)) {
-        loop {
-            let i = self.next.fetch_add(1, Ordering::Relaxed);
-            if i >= self.count {
-                return;
-            }
+    fn take(&self, worker: usize, mut task: impl FnMut(usize)) {
+        let mut i = worker;
+        while i < self.count {
             task(i);
+            i = self.next.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -279,10 +336,10 @@ mod tests {
                 let first = |_| {
                     done.fetch_add(1, Ordering::Relaxed);
                 };
-                let second = |_| {
+                let second = |(): &mut (), _| {
                     short.fetch_add((done.load(Ordering::Relaxed) < 7) as usize, Ordering::Relaxed);
                 };
-                pool.phases((7, first), (5, second));
+                pool.phases((7, first), (5, second), &mut vec![(); threads]);
                 assert_eq!((done.into_inner(), short.into_inner()), (7, 0));
             }
         }
@@ -303,7 +360,7 @@ mod tests {
         let mut pool = Pool::new(3).unwrap();
         for _ in 0..20 {
             let failing = |i: usize| assert!(i != 5, "task five");
-            let panic = catch_unwind(AssertUnwindSafe(|| pool.phases((9, failing), (9, |_| ())))).unwrap_err();
+            let panic = catch_unwind(AssertUnwindSafe(|| pool.phases((9, failing), (9, |(): &mut (), _| ()), &mut [(); 3]))).unwrap_err();
             assert_eq!(panic.downcast_ref::<&str>(), Some(&"task five"));
             assert_eq!(sum(&mut pool, 100), 4950);
         }

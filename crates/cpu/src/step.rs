@@ -2,12 +2,12 @@
 
 use kapitsa_ops::kv::{HostKv, PAGE_TOKENS, Part};
 use kapitsa_ops::{
-    Batch, ExpertCombine, ExpertLinear, ExpertWeights, KvWrite, Linear, Op, Program, Route, Rule, Tensor,
+    Batch, ExpertCombine, ExpertLinear, ExpertWeights, KvWrite, Op, Program, Route, Rule, Tensor,
 };
 
 use crate::backend::PackedWeights;
 use crate::isa::Isa;
-use crate::linear::{self, Input, Job, Quantised};
+use crate::linear::{self, Input, Job, Rows};
 use crate::pool::Pool;
 use crate::shared::SharedOut;
 use crate::{attention, rows};
@@ -19,7 +19,25 @@ pub(crate) struct Step<'a> {
     pub(crate) memory: Memory<'a>,
     pub(crate) kv: &'a mut HostKv,
     pub(crate) packed: &'a PackedWeights,
-    pub(crate) quantised: &'a mut Quantised,
+    pub(crate) scratch: &'a mut Scratch,
+}
+
+/// Working memory, kept from step to step.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    linear: linear::Scratch,
+    attention: attention::Scratch,
+    /// Empty; its memory is used for the jobs of each call.
+    jobs: Vec<Job<'static>>,
+    /// Experts and the choices that fell on them.
+    chosen: Vec<(u32, usize)>,
+}
+
+impl Scratch {
+    /// Forgets what belongs to the tensors of the last step.
+    pub(crate) fn begin(&mut self) {
+        self.linear.begin();
+    }
 }
 
 /// The tensors of a program.
@@ -29,7 +47,20 @@ pub(crate) struct Memory<'a> {
     pub(crate) arena: &'a mut [f32],
 }
 
+/// Rows up to which reading weights takes longer than multiplying.
+const FEW_ROWS: usize = 8;
+
 impl Memory<'_> {
+    /// Where the next weight begins that all rows of the batch are multiplied by, and the bytes of a task on it.
+    fn next_weight(&self, ops: &[Op], packed: &PackedWeights, threads: usize) -> Option<(*const u8, usize)> {
+        let at = ops.iter().position(|op| matches!(op, Op::Linear(_) | Op::ExpertLinear(_)))?;
+        let Op::Linear(op) = &ops[at] else { return None };
+        let group = &ops[at..][..self.same_input(&ops[at..])];
+        let bytes = group.iter().map(|op| if let Op::Linear(op) = op { op.weight.bytes() } else { 0 }).sum();
+        let packed = packed.get(&op.weight)?;
+        Some((packed.panel(0), linear::panels(packed, bytes, threads) * packed.panel_bytes))
+    }
+
     /// The rows of a tensor.
     pub(crate) fn read(&self, x: Tensor) -> &[f32] {
         &self.arena[self.place(x)]
@@ -39,21 +70,21 @@ impl Memory<'_> {
         self.program.place(x, self.batch.len(), self.batch.wanted().len())
     }
 
-    /// The products with the first op's input at the head of `ops`, as long as their outputs are apart.
-    fn same_input<'a>(&self, ops: &'a [Op]) -> Vec<&'a Linear> {
-        let mut linears: Vec<&Linear> = vec![];
-        for op in ops {
-            let Op::Linear(op) = op else { break };
-            let apart = |other: &&Linear| {
-                let (a, b) = (self.place(op.out), self.place(other.out));
-                a.end <= b.start || b.end <= a.start
+    /// How many products with the first op's input stand at the head of `ops`, as long as their outputs are apart; 1 if that
+    /// is another op.
+    fn same_input(&self, ops: &[Op]) -> usize {
+        let linear = |op: &Op| match op {
+            Op::Linear(op) => Some((op.x, self.place(op.out))),
+            _ => None,
+        };
+        let joins = |i: usize| {
+            let apart = |j: usize| {
+                let ((x, a), (of, b)) = (linear(&ops[i])?, linear(&ops[j])?);
+                Some(x == of && (a.end <= b.start || b.end <= a.start))
             };
-            if linears.first().is_some_and(|first| first.x != op.x) || !linears.iter().all(apart) {
-                break;
-            }
-            linears.push(op);
-        }
-        linears
+            (0..i).all(|j| apart(j) == Some(true))
+        };
+        (1..ops.len()).find(|&i| !joins(i)).unwrap_or(ops.len())
     }
 
     /// The op's output and inputs. They are apart in the arena, since an output is placed while its op's inputs live.
@@ -72,37 +103,42 @@ impl Memory<'_> {
 impl Step<'_> {
     /// Runs the first of `ops`, and with it those after it that make one parallel region with it; tells how many.
     pub(crate) fn run(&mut self, ops: &[Op]) -> usize {
-        let Step { isa, pool, memory, kv, packed, quantised } = self;
+        let Step { isa, pool, memory, kv, packed, scratch } = self;
+        let Scratch { linear, attention, jobs: spare, chosen } = &mut **scratch;
         let (isa, batch) = (*isa, memory.batch);
+        let count = memory.same_input(ops);
+        let next = match batch.len() {
+            ..=FEW_ROWS => memory.next_weight(&ops[count..], packed, pool.threads()),
+            _ => None,
+        };
+        let (start, bytes) = next.unwrap_or((std::ptr::null(), 0));
+        pool.announce(start, bytes);
         match &ops[0] {
             Op::Embed(op) => {
                 let (out, []) = memory.operands(op, []);
                 rows::each(pool, out, op.out.width(), |r, out| op.weight.dequantize(batch.token(r) as usize, out));
             }
             Op::Linear(op) => {
-                let linears = memory.same_input(ops);
                 let x = memory.place(op.x);
                 let rows = x.len() / op.x.width();
-                let jobs: Vec<Job<'_>> = linears
-                    .iter()
-                    .map(|op| {
-                        let (width, start) = (op.out.width(), memory.place(op.out).start);
-                        Job {
-                            weight: &op.weight,
-                            packed: packed.get(&op.weight),
-                            bias: op.bias.as_ref().map(|b| b.values()),
-                            rows: (0..rows).collect(),
-                            out_at: (0..rows).map(|r| start + r * width).collect(),
-                        }
-                    })
-                    .collect();
+                let mut jobs = recycle(std::mem::take(spare));
+                jobs.extend(ops[..count].iter().map(|op| {
+                    let Op::Linear(op) = op else { unreachable!("the ops are products") };
+                    let (out_at, width) = (memory.place(op.out).start, op.out.width());
+                    Job {
+                        weight: &op.weight,
+                        packed: packed.get(&op.weight),
+                        bias: op.bias.as_ref().map(|b| b.values()),
+                        rows: Rows::First { count: rows, out_at, width },
+                    }
+                }));
                 let arena = SharedOut::new(memory.arena);
                 // SAFETY: the outputs are apart from each other and from the input, which nobody writes.
                 unsafe {
                     let x = arena.read(x.start, x.len());
-                    linear::run(isa, pool, quantised, &Input { of: op.x, x, cols: op.weight.cols() }, &jobs, &arena);
+                    linear::run(isa, pool, linear, &Input { of: op.x, x, cols: op.weight.cols() }, &jobs, &arena);
                 }
-                return jobs.len();
+                *spare = recycle(jobs);
             }
             Op::RmsNorm(op) => {
                 let (out, [x]) = memory.operands(op, [op.x]);
@@ -122,7 +158,7 @@ impl Step<'_> {
             Op::KvWrite(op) => kv_write(memory, kv, op),
             Op::Attention(op) => {
                 let (out, [q]) = memory.operands(op, [op.q]);
-                attention::run(isa, pool, op, batch, kv, q, out);
+                attention::run(isa, pool, attention, (op, batch, kv), q, out);
             }
             Op::SiluMul(op) => {
                 let (out, [gate, up]) = memory.operands(op, [op.gate, op.up]);
@@ -153,10 +189,12 @@ impl Step<'_> {
             }
             Op::ExpertLinear(op) => {
                 let (out, [x, ids]) = memory.operands(op, [op.x, op.ids]);
-                let jobs = expert_jobs(op, packed, bytemuck::cast_slice(ids));
+                let mut jobs = recycle(std::mem::take(spare));
+                expert_jobs(op, packed, bytemuck::cast_slice(ids), chosen, &mut jobs);
                 let input = Input { of: op.x, x, cols: op.input_width() };
                 // SAFETY: inputs and outputs of an op are apart.
-                unsafe { linear::run(isa, pool, quantised, &input, &jobs, &SharedOut::new(out)) };
+                unsafe { linear::run(isa, pool, linear, &input, &jobs, &SharedOut::new(out)) };
+                *spare = recycle(jobs);
             }
             Op::ExpertCombine(op) => {
                 let (out, [x, weights]) = memory.operands(op, [op.x, op.weights]);
@@ -165,7 +203,7 @@ impl Step<'_> {
                 });
             }
         }
-        1
+        count
     }
 }
 
@@ -189,22 +227,28 @@ fn row(data: &[f32], x: Tensor, r: usize) -> &[f32] {
 }
 
 /// One job for each expert that some row chose, in ascending order.
-fn expert_jobs<'a>(op: &'a ExpertLinear, packed: &'a PackedWeights, ids: &[u32]) -> Vec<Job<'a>> {
+fn expert_jobs<'a>(
+    op: &'a ExpertLinear,
+    packed: &'a PackedWeights,
+    ids: &[u32],
+    chosen: &'a mut Vec<(u32, usize)>,
+    jobs: &mut Vec<Job<'a>>,
+) {
     let k = op.ids.width();
-    let out_width = op.out.width() / k;
     // A row of `x` is one input for all its experts, or one for each.
     let choices = if op.x.width() == op.input_width() { k } else { 1 };
-    let mut chosen: Vec<(u32, usize)> = ids.iter().enumerate().map(|(at, &id)| (id, at)).collect();
+    let width = op.out.width() / k;
+    chosen.clear();
+    chosen.extend(ids.iter().enumerate().map(|(at, &id)| (id, at)));
     chosen.sort_unstable();
-    let jobs = chosen.chunk_by(|a, b| a.0 == b.0).map(|chosen| {
-        let weight = &op.experts[chosen[0].0 as usize];
-        Job {
-            weight,
-            packed: packed.get(weight),
-            bias: None,
-            rows: chosen.iter().map(|&(_, at)| at / choices).collect(),
-            out_at: chosen.iter().map(|&(_, at)| at * out_width).collect(),
-        }
-    });
-    jobs.collect()
+    jobs.extend(chosen.chunk_by(|a, b| a.0 == b.0).map(|by| {
+        let weight = &op.experts[by[0].0 as usize];
+        Job { weight, packed: packed.get(weight), bias: None, rows: Rows::Chosen { by, choices, width } }
+    }));
+}
+
+/// The memory of `jobs` for jobs that live longer or shorter (the standard library collects in place).
+fn recycle<'b>(mut jobs: Vec<Job<'_>>) -> Vec<Job<'b>> {
+    jobs.clear();
+    jobs.into_iter().map(|_| unreachable!("there are no jobs")).collect()
 }

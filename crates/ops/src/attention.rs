@@ -8,10 +8,6 @@ use crate::linear::dot;
 use crate::reference::Memory;
 use crate::{ElementType, Recorder, Rows, Rule, Tensor};
 
-/// Fast kernels attend over runs of this many absolute positions and merge them in order, so that the result of a row
-/// depends on its position alone and not on who shares the batch.
-pub const SPLIT_TOKENS: usize = 256;
-
 /// `q`, `out`: `[rows, heads · head_dim]`. Keys and values of the batch's rows are in the cache already.
 #[derive(Clone, Debug)]
 pub struct Attention {

@@ -37,7 +37,7 @@ mod silu_mul;
 mod tensor;
 
 pub use add::Add;
-pub use attention::{Attention, SPLIT_TOKENS};
+pub use attention::Attention;
 pub use backend::{Backend, DeviceError, Outputs};
 pub use batch::{Batch, SequenceContext};
 pub use embed::Embed;

@@ -48,7 +48,18 @@ impl Rng {
     pub fn weight(&mut self, kind: usize, rows: usize, cols: usize) -> Weight {
         let formats = formats();
         let fitting: Vec<_> = formats.iter().filter(|(format, ..)| cols.is_multiple_of(format.block_len())).collect();
-        let (format, block, largest) = fitting[kind % fitting.len()];
+        self.weight_of(fitting[kind % fitting.len()], rows, cols)
+    }
+
+    /// A weight in one of the formats that [`weight`](Self::weight) chooses from.
+    ///
+    /// # Panics
+    /// If the format is none of them or does not fit.
+    pub fn weight_in(&mut self, format: Format, rows: usize, cols: usize) -> Weight {
+        self.weight_of(formats().iter().find(|kind| kind.0 == format).expect("a known format"), rows, cols)
+    }
+
+    fn weight_of(&mut self, (format, block, largest): &Kind, rows: usize, cols: usize) -> Weight {
         let scale = 2.0 / (cols as f32).sqrt();
         let sizes = format.planes(rows, cols).expect("the columns fit");
         let planes: Vec<Vec<u8>> = match format {

@@ -1,7 +1,7 @@
 //! The product kernel: a tile of rows times panels of 16 outputs.
 //!
 //! For each output the sum runs over the inputs in order: block by block for codes (an exact integer sum of 32 products, then
-//! one f32 product and sum for its scale and, where the format has one, one for its minimum), element by element for plain
+//! one f32 product and sum, rounded once, for its scale and, where the format has one, one for its minimum), element by element for plain
 //! weights. Tiles have one to [`MAX_ROWS`] rows and share nothing but the loads of a panel, so the number of rows changes no
 //! bit, nor does the instruction set.
 
@@ -27,7 +27,7 @@ const AHEAD: usize = 1536;
 /// Panels that one row reads at a time.
 pub(crate) const STREAMS: usize = 4;
 /// Rows of the largest tile.
-pub(crate) const MAX_ROWS: usize = 8;
+pub(crate) const MAX_ROWS: usize = 16;
 
 /// Panels of a weight.
 #[derive(Clone, Copy)]
@@ -71,6 +71,7 @@ pub(crate) unsafe fn run(isa: Isa, tile: &Tile<'_, '_>) {
         // SAFETY: passed on.
         first += unsafe {
             match left {
+                16.. if isa.registers() > 16 => formats::<16>(isa, tile, first),
                 8.. => formats::<8>(isa, tile, first),
                 4.. => formats::<4>(isa, tile, first),
                 2.. => formats::<2>(isa, tile, first),
@@ -181,7 +182,7 @@ impl<E: Element, const R: usize> Kernel for PlainRows<'_, '_, '_, E, R> {
                 for i in 0..cols {
                     let w = E::load::<S>(weights.cast::<E::Stored>().add(i * LANES));
                     for r in 0..R {
-                        sums[r] = S::add(sums[r], S::mul(w, S::splat(*xs[r].get_unchecked(i))));
+                        sums[r] = S::fma(w, S::splat(*xs[r].get_unchecked(i)), sums[r]);
                     }
                 }
                 emit::<S, R>(tile, first, panel, sums);

@@ -72,7 +72,7 @@ impl<const ZERO: u8> Scaling for Centred<ZERO> {
         // SAFETY: the caller's promise.
         unsafe {
             let dot = S::to_f32(dot::<S, C>(minus, codes, &x.codes));
-            S::add(sum, S::mul(S::mul(scale, S::splat(x.scale)), dot))
+            S::fma(S::mul(scale, S::splat(x.scale)), dot, sum)
         }
     }
 }
@@ -119,7 +119,7 @@ impl Scaling for Halves {
     #[inline(always)]
     unsafe fn end<S: Simd>(sum: S::F32, group: S::F32, _: *const u8, d: S::F32, _: &[Block]) -> S::F32 {
         // SAFETY: the caller's promise.
-        unsafe { S::add(sum, S::mul(d, group)) }
+        unsafe { S::fma(d, group, sum) }
     }
 
     /// The sum of both halves is an integer below 2^24 (2 · 16 · 32 · 127 · 128), so f32 holds it exactly.
@@ -129,8 +129,8 @@ impl Scaling for Halves {
         unsafe {
             let low = dot::<S, C>(x.minus.half_times_32[0], &codes[..4], &x.codes[..4]);
             let high = dot::<S, C>(x.minus.half_times_32[1], &codes[4..], &x.codes[4..]);
-            let dot = S::add(S::mul(S::to_f32(low), scales.0), S::mul(S::to_f32(high), scales.1));
-            S::add(sum, S::mul(S::splat(x.scale), dot))
+            let dot = S::fma(S::to_f32(high), scales.1, S::mul(S::to_f32(low), scales.0));
+            S::fma(S::splat(x.scale), dot, sum)
         }
     }
 }
@@ -183,8 +183,8 @@ impl<M: Minima> Scaling for With<M> {
         // SAFETY: the caller's promise.
         unsafe {
             let dot = S::to_f32(dot::<S, C>(0, codes, &x.codes));
-            let sum = S::add(sum, S::mul(S::mul(pair.0, S::splat(x.scale)), dot));
-            S::add(sum, S::mul(pair.1, S::splat(x.sum)))
+            let sum = S::fma(S::mul(pair.0, S::splat(x.scale)), dot, sum);
+            S::fma(pair.1, S::splat(x.sum), sum)
         }
     }
 }
@@ -256,8 +256,8 @@ impl Scaling for Super {
             let high = times::<S>(S::splat_i32(0), &minima, &sums.digits[0]);
             let middle = times::<S>(S::shl::<7>(high), &minima, &sums.digits[1]);
             let all = times::<S>(S::shl::<7>(middle), &minima, &sums.digits[2]);
-            let sum = S::add(sum, S::mul(head.0, group));
-            S::add(sum, S::mul(S::mul(head.1, S::splat(sums.scale)), S::to_f32(all)))
+            let sum = S::fma(head.0, group, sum);
+            S::fma(S::mul(head.1, S::splat(sums.scale)), S::to_f32(all), sum)
         }
     }
 
@@ -267,7 +267,7 @@ impl Scaling for Super {
         // SAFETY: the caller's promise.
         unsafe {
             let dot = S::to_f32(dot::<S, C>(0, codes, &x.codes));
-            S::add(sum, S::mul(S::splat(x.scale), S::mul(scale, dot)))
+            S::fma(S::splat(x.scale), S::mul(scale, dot), sum)
         }
     }
 }

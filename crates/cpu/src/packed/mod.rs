@@ -17,11 +17,13 @@
 
 mod read;
 
-use bytemuck::Zeroable;
-use kapitsa_ops::DeviceError;
+use std::sync::Arc;
+
+use bytemuck::{Pod, Zeroable};
 use kapitsa_tensor::{DType, Format, GgufType, Weight};
 
 use crate::activations::BLOCK;
+use crate::memory::Large;
 use crate::pool::Pool;
 use crate::shared::SharedOut;
 use crate::simd::LANES;
@@ -69,16 +71,20 @@ pub(crate) struct Packed {
     pub(crate) codes: usize,
     /// Bytes of a panel.
     pub(crate) panel_bytes: usize,
-    data: Vec<Line>,
+    /// Memory of several weights, and where this one's lines begin.
+    memory: Arc<Large<Line>>,
+    at: usize,
 }
 
 /// A cache line.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-struct Line([u8; 64]);
+pub(crate) struct Line([u8; 64]);
 
-// SAFETY: an array of bytes; all zeros are a valid value.
+// SAFETY: an array of bytes, whose every value is valid.
 unsafe impl Zeroable for Line {}
+// SAFETY: as above, without padding.
+unsafe impl Pod for Line {}
 
 impl Layout {
     /// The layout for a format; `None` if no kernel reads it.
@@ -157,37 +163,55 @@ impl Bits {
     }
 }
 
-impl Packed {
-    /// Packs a weight in parallel. `layout`: that of its format.
-    ///
-    /// # Errors
-    /// If memory is short.
-    pub(crate) fn new(weight: &Weight, layout: Layout, pool: &mut Pool) -> Result<Packed, DeviceError> {
-        let (rows, cols) = (weight.rows(), weight.cols());
-        let (codes, scales) = layout.panel_bytes(cols);
+/// Where the panels of a weight go, and how they look.
+#[derive(Clone, Copy)]
+pub(crate) struct Plan {
+    layout: Layout,
+    cols: usize,
+    codes: usize,
+    panel_bytes: usize,
+    panels: usize,
+}
+
+impl Plan {
+    pub(crate) fn new(layout: Layout, weight: &Weight) -> Plan {
+        let (codes, scales) = layout.panel_bytes(weight.cols());
         let at = scales.next_multiple_of(64);
-        let panel = (at + codes).next_multiple_of(64);
-        let panels = rows.div_ceil(LANES);
-        let out_of_memory = |()| DeviceError::OutOfMemory { what: "packed weights", bytes: panels * panel };
-        let mut data: Vec<Line> = bytemuck::try_zeroed_vec(panels * panel / 64).map_err(out_of_memory)?;
-        let out = SharedOut::new(&mut data);
-        pool.each(panels, |p| {
-            // SAFETY: each panel is packed by one task.
-            let lines = unsafe { out.part(p * panel / 64, panel / 64) };
-            // SAFETY: lines are bytes without padding.
-            let bytes = unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast::<u8>(), panel) };
-            let (head, rest) = bytes.split_at_mut(at);
-            let (scales, codes) = (&mut head[..scales], &mut rest[..codes]);
-            for lane in 0..LANES.min(rows - p * LANES) {
-                read::row(layout, weight, p * LANES + lane, lane, codes, scales);
-            }
-        });
-        Ok(Packed { layout, cols, codes: at, panel_bytes: panel, data })
+        let panel_bytes = (at + codes).next_multiple_of(64);
+        Plan { layout, cols: weight.cols(), codes: at, panel_bytes, panels: weight.rows().div_ceil(LANES) }
     }
 
+    /// Lines of all panels.
+    pub(crate) fn lines(&self) -> usize {
+        self.panels * self.panel_bytes / 64
+    }
+
+    /// Writes the panels in parallel. `out`: [`lines`](Self::lines) of zeros.
+    pub(crate) fn pack(&self, weight: &Weight, out: &mut [Line], pool: &mut Pool) {
+        let lines = self.panel_bytes / 64;
+        let out = SharedOut::new(out);
+        pool.each(self.panels, |p| {
+            // SAFETY: each panel is packed by one task.
+            let bytes: &mut [u8] = bytemuck::cast_slice_mut(unsafe { out.part(p * lines, lines) });
+            let (scales, codes) = bytes.split_at_mut(self.codes);
+            for lane in 0..LANES.min(weight.rows() - p * LANES) {
+                read::row(self.layout, weight, p * LANES + lane, lane, codes, scales);
+            }
+        });
+    }
+
+    /// The weight, once it lies in `memory` from line `at` on.
+    pub(crate) fn packed(&self, memory: Arc<Large<Line>>, at: usize) -> Packed {
+        let Plan { layout, cols, codes, panel_bytes, .. } = *self;
+        Packed { layout, cols, codes, panel_bytes, memory, at }
+    }
+}
+
+impl Packed {
     /// Start of a panel, a multiple of 64 bytes.
     pub(crate) fn panel(&self, index: usize) -> *const u8 {
-        self.data[index * self.panel_bytes / 64..][..self.panel_bytes / 64].as_ptr().cast()
+        let lines = self.panel_bytes / 64;
+        self.memory.as_slice()[self.at + index * lines..][..lines].as_ptr().cast()
     }
 }
 

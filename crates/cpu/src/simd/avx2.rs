@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::Simd;
 
-/// AVX2 and F16C.
+/// AVX2, FMA and F16C.
 pub(crate) struct Avx2;
 
 // SAFETY of all blocks: the caller promises that the machine has the instructions and that pointers are valid.
@@ -129,12 +129,12 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn add(a: Self::F32, b: Self::F32) -> Self::F32 {
-        unsafe { [_mm256_add_ps(a[0], b[0]), _mm256_add_ps(a[1], b[1])] }
+    unsafe fn mul(a: Self::F32, b: Self::F32) -> Self::F32 {
+        unsafe { [_mm256_mul_ps(a[0], b[0]), _mm256_mul_ps(a[1], b[1])] }
     }
 
     #[inline(always)]
-    unsafe fn mul(a: Self::F32, b: Self::F32) -> Self::F32 {
-        unsafe { [_mm256_mul_ps(a[0], b[0]), _mm256_mul_ps(a[1], b[1])] }
+    unsafe fn fma(a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32 {
+        unsafe { [_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1])] }
     }
 }

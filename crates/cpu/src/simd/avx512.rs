@@ -97,12 +97,12 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn add(a: Self::F32, b: Self::F32) -> Self::F32 {
-        unsafe { _mm512_add_ps(a, b) }
+    unsafe fn mul(a: Self::F32, b: Self::F32) -> Self::F32 {
+        unsafe { _mm512_mul_ps(a, b) }
     }
 
     #[inline(always)]
-    unsafe fn mul(a: Self::F32, b: Self::F32) -> Self::F32 {
-        unsafe { _mm512_mul_ps(a, b) }
+    unsafe fn fma(a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32 {
+        unsafe { _mm512_fmadd_ps(a, b, c) }
     }
 }

@@ -1,6 +1,6 @@
 //! Sixteen lanes of 32 bits: what the product kernels are written in, once for all instruction sets.
 //!
-//! Every operation is exact or rounded once as IEEE 754 says, and nothing is fused, so all sets give the same bits.
+//! Every operation is exact or rounded once as IEEE 754 says, so all sets give the same bits.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -16,6 +16,18 @@ pub(crate) use portable::Portable;
 
 /// Lanes of a vector.
 pub(crate) const LANES: usize = 16;
+
+/// Brings a cache line near, but not nearest. Any address will do.
+#[inline(always)]
+pub(crate) fn prefetch_l2(at: *const u8) {
+    // SAFETY: every x86-64 has the instruction, and it may go anywhere.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
 
 /// Operations on 16 lanes.
 ///
@@ -48,6 +60,7 @@ pub(crate) trait Simd {
     unsafe fn load_f16(from: *const u16) -> Self::F32;
     unsafe fn load_bf16(from: *const u16) -> Self::F32;
     unsafe fn store_f32(to: *mut f32, a: Self::F32);
-    unsafe fn add(a: Self::F32, b: Self::F32) -> Self::F32;
     unsafe fn mul(a: Self::F32, b: Self::F32) -> Self::F32;
+    /// `a · b + c`, rounded once.
+    unsafe fn fma(a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32;
 }

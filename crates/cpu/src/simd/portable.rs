@@ -31,6 +31,25 @@ fn widen(half: u16) -> f32 {
     f32::from_bits(sign | if half & 0x7c00 == 0x7c00 { magnitude | 0x7f80_0000 } else { number })
 }
 
+/// `a · b + c`, rounded once: by the machine if the build may count on it, else in f64.
+#[inline(always)]
+fn fma(a: f32, b: f32, c: f32) -> f32 {
+    if cfg!(any(target_arch = "aarch64", target_feature = "fma")) {
+        return a.mul_add(b, c);
+    }
+    // The product is exact. What the sum loses is kept in its last bit (rounding to odd), which makes the second rounding
+    // right: f64 has more than twice the digits of f32 (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums").
+    let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
+    let sum = product + c;
+    let rest = sum - product;
+    let lost = (product - (sum - rest)) + (c - rest);
+    let even = sum.to_bits() & 1 == 0;
+    let towards_zero = (lost > 0.0) != (sum > 0.0);
+    let odd = sum.to_bits().wrapping_add(if towards_zero { u64::MAX } else { 1 });
+    // `lost` is NaN where the sum is infinite or NaN.
+    f64::from_bits(if lost.abs() > 0.0 && even { odd } else { sum.to_bits() }) as f32
+}
+
 impl Simd for Portable {
     type I32 = [i32; LANES];
     type F32 = [f32; LANES];
@@ -125,25 +144,52 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    unsafe fn add(a: Self::F32, b: Self::F32) -> Self::F32 {
-        lanes(|l| a[l] + b[l])
+    unsafe fn mul(a: Self::F32, b: Self::F32) -> Self::F32 {
+        lanes(|l| a[l] * b[l])
     }
 
     #[inline(always)]
-    unsafe fn mul(a: Self::F32, b: Self::F32) -> Self::F32 {
-        lanes(|l| a[l] * b[l])
+    unsafe fn fma(a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32 {
+        lanes(|l| fma(a[l], b[l], c[l]))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::widen;
+    use super::{fma, widen};
 
     #[test]
     fn all_halves_widen_exactly() {
         for bits in 0..=u16::MAX {
             let (found, expected) = (widen(bits), half::f16::from_bits(bits).to_f32());
             assert!(found.to_bits() == expected.to_bits() || (found.is_nan() && expected.is_nan()), "{bits:#x}");
+        }
+    }
+
+    #[test]
+    fn fused_products_are_rounded_once() {
+        let mut rng = kapitsa_testkit::random::Rng(1);
+        let same = |a: f32, b: f32, c: f32| {
+            let (found, expected) = (fma(a, b, c), a.mul_add(b, c));
+            let equal = found.to_bits() == expected.to_bits() || (found.is_nan() && expected.is_nan());
+            assert!(equal, "{a:e} * {b:e} + {c:e}: {found:e}, expected {expected:e}");
+        };
+        for _ in 0..300_000 {
+            let mut any = || f32::from_bits(rng.below(1 << 32) as u32);
+            let (a, b, c) = (any(), any(), any());
+            same(a, b, c);
+            // Sums near a tie, near zero, and among the subnormal numbers.
+            let product = a * b;
+            same(a, b, -product);
+            same(a, b, product * 16_777_216.0);
+            same(a, b, product / 16_777_216.0);
+            let small = f32::from_bits(c.to_bits() & 0x80ff_ffff);
+            same(a, small, small);
+        }
+        for a in [0.0, -0.0, 1.0, f32::MIN_POSITIVE, f32::MAX, f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
+            for b in [0.0, -1.0, 1e-30, f32::MAX, f32::INFINITY] {
+                [0.0, -0.0, 1e-45, -1.0, f32::MAX, f32::NEG_INFINITY].into_iter().for_each(|c| same(a, b, c));
+            }
         }
     }
 }

@@ -1,0 +1,195 @@
+//! Scores and sums of values of a few queries at a time, which share the loads of keys and values.
+
+use kapitsa_ops::kv::PAGE_TOKENS;
+
+use super::run::{RUN_TOKENS, Scores};
+use crate::element::Element;
+use crate::simd::{LANES, Simd};
+
+/// Queries of the largest tile.
+pub(super) const TILE: usize = 8;
+
+/// Calls `$kernel::<S, E, R, V>` with `R` the number of queries and `V` as many vectors as leave registers for the sums.
+macro_rules! by_queries {
+    ($count:expr, $kernel:ident::<$s:ty, $e:ty>($($arg:expr),*)) => {
+        match $count {
+            1 => $kernel::<$s, $e, 1, 4>($($arg),*),
+            2 => $kernel::<$s, $e, 2, 4>($($arg),*),
+            3 => $kernel::<$s, $e, 3, 4>($($arg),*),
+            4 => $kernel::<$s, $e, 4, 4>($($arg),*),
+            5 => $kernel::<$s, $e, 5, 2>($($arg),*),
+            6 => $kernel::<$s, $e, 6, 2>($($arg),*),
+            7 => $kernel::<$s, $e, 7, 2>($($arg),*),
+            _ => $kernel::<$s, $e, 8, 2>($($arg),*),
+        }
+    };
+}
+
+/// Scores of the keys of whole vectors from token `first` to `end` of a page, to `scores[..][at..]`. `qs`: one to
+/// [`TILE`] queries `[dim]`; `keys`: `[dim, 64]`.
+///
+/// # Safety
+/// The machine has the instructions of `S`.
+#[inline(always)]
+pub(super) unsafe fn score<S: Simd, E: Element>(
+    qs: &[&[f32]],
+    keys: &[E::Stored],
+    (first, end): (usize, usize),
+    at: usize,
+    scores: &mut [Scores],
+) {
+    let dim = keys.len() / PAGE_TOKENS;
+    assert!(qs.len() <= TILE && scores.len() == qs.len() && qs.iter().all(|q| q.len() == dim));
+    assert!(first % LANES == 0 && end <= PAGE_TOKENS && at + (end - first).next_multiple_of(LANES) <= RUN_TOKENS);
+    // SAFETY: in bounds by the assertions.
+    unsafe { by_queries!(qs.len(), scores_of::<S, E>(qs, keys, (first, end), at, scores)) }
+}
+
+/// # Safety
+/// As [`score`], whose assertions hold, for `R` queries.
+#[inline(always)]
+unsafe fn scores_of<S: Simd, E: Element, const R: usize, const V: usize>(
+    qs: &[&[f32]],
+    keys: &[E::Stored],
+    (first, end): (usize, usize),
+    at: usize,
+    scores: &mut [Scores],
+) {
+    let mut token = first;
+    // SAFETY: passed on.
+    unsafe {
+        while token + V * LANES <= end {
+            scores_at::<S, E, R, V>(qs, keys, token, at + token - first, scores);
+            token += V * LANES;
+        }
+        while token < end {
+            scores_at::<S, E, R, 1>(qs, keys, token, at + token - first, scores);
+            token += LANES;
+        }
+    }
+}
+
+/// # Safety
+/// As [`scores_of`]; the page has `V` vectors from `token` on, and the scores from `at` on.
+#[inline(always)]
+unsafe fn scores_at<S: Simd, E: Element, const R: usize, const V: usize>(
+    qs: &[&[f32]],
+    keys: &[E::Stored],
+    token: usize,
+    at: usize,
+    scores: &mut [Scores],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut sums = [[S::splat(0.0); V]; R];
+        for i in 0..keys.len() / PAGE_TOKENS {
+            let keys = keys.as_ptr().add(i * PAGE_TOKENS + token);
+            let mut k = [S::splat(0.0); V];
+            for (v, k) in k.iter_mut().enumerate() {
+                *k = E::load::<S>(keys.add(v * LANES));
+            }
+            for r in 0..R {
+                let q = S::splat(*qs.get_unchecked(r).get_unchecked(i));
+                for v in 0..V {
+                    sums[r][v] = S::fma(k[v], q, sums[r][v]);
+                }
+            }
+        }
+        for (r, sums) in sums.into_iter().enumerate() {
+            for (v, sum) in sums.into_iter().enumerate() {
+                S::store_f32(scores.get_unchecked_mut(r).as_mut_ptr().add(at + v * LANES), sum);
+            }
+        }
+    }
+}
+
+/// `sums[r] += Σ weights[r][j] · values[j]`, in order of `j`. `weights`: one to [`TILE`] queries `[count]`; `values`:
+/// `[count, dim]`; `sums`: `[queries, dim]`.
+///
+/// # Safety
+/// The machine has the instructions of `S`.
+#[inline(always)]
+pub(super) unsafe fn accumulate<S: Simd, E: Element>(
+    values: &[E::Stored],
+    weights: &[&[f32]],
+    dim: usize,
+    sums: &mut [f32],
+) {
+    let count = weights[0].len();
+    assert!(weights.len() <= TILE && weights.iter().all(|w| w.len() == count));
+    assert!(values.len() == count * dim && sums.len() == weights.len() * dim);
+    // SAFETY: in bounds by the assertions.
+    unsafe { by_queries!(weights.len(), sums_of::<S, E>(values, weights, dim, sums)) }
+    for (weights, sums) in weights.iter().zip(sums.chunks_exact_mut(dim)) {
+        for (i, sum) in sums.iter_mut().enumerate().skip(dim / LANES * LANES) {
+            for (weight, values) in weights.iter().zip(values.chunks_exact(dim)) {
+                *sum = weight.mul_add(E::widen(values[i]), *sum);
+            }
+        }
+    }
+}
+
+/// The elements of whole vectors.
+///
+/// # Safety
+/// As [`accumulate`], whose assertions hold, for `R` queries.
+#[inline(always)]
+unsafe fn sums_of<S: Simd, E: Element, const R: usize, const V: usize>(
+    values: &[E::Stored],
+    weights: &[&[f32]],
+    dim: usize,
+    sums: &mut [f32],
+) {
+    let mut at = 0;
+    // SAFETY: passed on.
+    unsafe {
+        while at + V * LANES <= dim {
+            sums_at::<S, E, R, V>(values, weights, dim, at, sums);
+            at += V * LANES;
+        }
+        while at + LANES <= dim {
+            sums_at::<S, E, R, 1>(values, weights, dim, at, sums);
+            at += LANES;
+        }
+    }
+}
+
+/// # Safety
+/// As [`sums_of`]; `at + 16 V <= dim`.
+#[inline(always)]
+unsafe fn sums_at<S: Simd, E: Element, const R: usize, const V: usize>(
+    values: &[E::Stored],
+    weights: &[&[f32]],
+    dim: usize,
+    at: usize,
+    sums: &mut [f32],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let start = sums.as_mut_ptr().add(at);
+        let mut lanes = [[S::splat(0.0); V]; R];
+        for (r, lanes) in lanes.iter_mut().enumerate() {
+            for (v, lanes) in lanes.iter_mut().enumerate() {
+                *lanes = S::load_f32(start.add(r * dim + v * LANES));
+            }
+        }
+        for j in 0..weights[0].len() {
+            let values = values.as_ptr().add(j * dim + at);
+            let mut value = [S::splat(0.0); V];
+            for (v, value) in value.iter_mut().enumerate() {
+                *value = E::load::<S>(values.add(v * LANES));
+            }
+            for r in 0..R {
+                let weight = S::splat(*weights.get_unchecked(r).get_unchecked(j));
+                for v in 0..V {
+                    lanes[r][v] = S::fma(value[v], weight, lanes[r][v]);
+                }
+            }
+        }
+        for (r, lanes) in lanes.into_iter().enumerate() {
+            for (v, lanes) in lanes.into_iter().enumerate() {
+                S::store_f32(start.add(r * dim + v * LANES), lanes);
+            }
+        }
+    }
+}

@@ -3,7 +3,8 @@
 //! `scale = max |x| / 127`, `code = round(x · (127 / max |x|))`, ties to even. A block whose scale would be below the
 //! normal numbers is zero; one with a NaN or an infinity has NaN as its scale, so that every output it meets is NaN.
 
-use crate::isa::Isa;
+use crate::isa::{Isa, Kernel};
+use crate::simd::{LANES, Simd};
 
 /// Adding 1.5 · 2^23 rounds to an integer, ties to even, and leaves it in the low bits.
 const ROUND: f32 = 12_582_912.0;
@@ -13,140 +14,166 @@ const SUMS_MAX: f32 = 127.0 * 128.0 * 128.0;
 
 /// Values of a block.
 pub(crate) const BLOCK: usize = 32;
+/// Rows of a group, whose blocks lie word by word side by side: kernels that multiply them together find what they need in
+/// few cache lines.
+pub(crate) const GROUP: usize = 4;
 
-/// One block; a cache line.
+/// One block of each of `W` rows, a cache line a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C, align(64))]
-pub(crate) struct Block {
+pub(crate) struct Block<const W: usize> {
     /// Four consecutive codes in each.
-    pub(crate) codes: [[i8; 4]; 8],
-    pub(crate) scale: f32,
+    pub(crate) codes: [[[i8; 4]; W]; 8],
+    pub(crate) scale: [f32; W],
     /// `scale · Σ codes`: what a weight's minimum multiplies.
-    pub(crate) sum: f32,
-    /// `-Σ codes`, of either half of the block and times the zero points of the formats that have one.
-    pub(crate) minus: Zeros,
+    pub(crate) sum: [f32; W],
+    /// `-Σ codes` times the zero points of the formats that have one: what an integer sum starts with so that unsigned weight
+    /// codes count as `code - zero point`.
+    pub(crate) minus_8: [i32; W],
+    pub(crate) minus_16: [i32; W],
+    pub(crate) minus_128: [i32; W],
+    /// By halves of the block.
+    pub(crate) minus_32: [[i32; W]; 2],
     /// In block `i` of eight, word `i` of their [`Sums`].
-    of_eight: [i8; 4],
+    pub(crate) of_eight: [[i8; 4]; W],
 }
 
 /// The sums of eight blocks ([`Block::sum`]) in 22 bits with one scale, for formats whose minima share a scale among eight
-/// blocks: `sum = scale · (128² digits[0] + 128 digits[1] + digits[2])`.
-#[derive(Clone, Copy)]
-pub(crate) struct Sums {
-    /// Each of two times four blocks.
-    pub(crate) digits: [[[i8; 4]; 2]; 3],
-    pub(crate) scale: f32,
+/// blocks: `sum = scale · (128² digits[0] + 128 digits[1] + digits[2])`. Block `i` has word `i` of them.
+struct Sums {
+    /// Each of two times four blocks, a byte a block.
+    digits: [[u32; 2]; 3],
+    scale: f32,
 }
 
-/// What an integer sum starts with so that unsigned weight codes count as `code - zero point`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[repr(C)]
-pub(crate) struct Zeros {
-    pub(crate) times_8: i32,
-    pub(crate) times_16: i32,
-    pub(crate) times_128: i32,
-    /// By halves of the block.
-    pub(crate) half_times_32: [i32; 2],
-}
-
-impl Block {
-    pub(crate) const ZERO: Block = Block {
-        codes: [[0; 4]; 8],
-        scale: 0.0,
-        sum: 0.0,
-        minus: Zeros { times_8: 0, times_16: 0, times_128: 0, half_times_32: [0; 2] },
-        of_eight: [0; 4],
+impl<const W: usize> Block<W> {
+    pub(crate) const ZERO: Block<W> = Block {
+        codes: [[[0; 4]; W]; 8],
+        scale: [0.0; W],
+        sum: [0.0; W],
+        minus_8: [0; W],
+        minus_16: [0; W],
+        minus_128: [0; W],
+        minus_32: [[0; W]; 2],
+        of_eight: [[0; 4]; W],
     };
+
+    /// Makes a block of eight-bit codes with their sums by halves the row `lane`.
+    #[inline(always)]
+    fn put(&mut self, lane: usize, codes: &[[i8; 4]; 8], scale: f32, sums: [i32; 2]) {
+        for (all, codes) in self.codes.iter_mut().zip(codes) {
+            all[lane] = *codes;
+        }
+        let sum = sums[0] + sums[1];
+        self.scale[lane] = scale;
+        self.sum[lane] = scale * sum as f32;
+        self.minus_8[lane] = -8 * sum;
+        self.minus_16[lane] = -16 * sum;
+        self.minus_128[lane] = -128 * sum;
+        self.minus_32[0][lane] = -32 * sums[0];
+        self.minus_32[1][lane] = -32 * sums[1];
+    }
+
+    /// Makes `row` the row `lane`.
+    pub(crate) fn set(&mut self, lane: usize, row: &Block<1>) {
+        for (all, codes) in self.codes.iter_mut().zip(&row.codes) {
+            all[lane] = codes[0];
+        }
+        self.scale[lane] = row.scale[0];
+        self.sum[lane] = row.sum[0];
+        self.minus_8[lane] = row.minus_8[0];
+        self.minus_16[lane] = row.minus_16[0];
+        self.minus_128[lane] = row.minus_128[0];
+        self.minus_32[0][lane] = row.minus_32[0][0];
+        self.minus_32[1][lane] = row.minus_32[1][0];
+        self.of_eight[lane] = row.of_eight[0];
+    }
 }
 
 impl Sums {
-    /// Those of eight blocks that [`quantise`] made.
     #[inline(always)]
-    pub(crate) fn of(blocks: &[Block; 8]) -> Self {
-        let word = |i: usize| blocks[i].of_eight;
-        let digits = [[word(0), word(1)], [word(2), word(3)], [word(4), word(5)]];
-        Sums { digits, scale: f32::from_ne_bytes(bytemuck::cast(word(6))) }
-    }
-
-    #[inline(always)]
-    fn new(blocks: &[Block; 8]) -> Self {
-        let max = f32::from_bits(blocks.iter().fold(0, |max, block| max.max(block.sum.to_bits() & 0x7fff_ffff)));
-        let mut sums = Sums { digits: [[[0; 4]; 2]; 3], scale: max / SUMS_MAX };
+    fn new(sums: &[f32; 8]) -> Self {
+        let max = f32::from_bits(sums.iter().fold(0, |max, sum| max.max(sum.to_bits() & 0x7fff_ffff)));
+        let mut all = Sums { digits: [[0; 2]; 3], scale: max / SUMS_MAX };
         if !max.is_finite() {
-            sums.scale = f32::NAN;
-        } else if sums.scale < f32::MIN_POSITIVE {
-            sums.scale = 0.0;
+            all.scale = f32::NAN;
+        } else if all.scale < f32::MIN_POSITIVE {
+            all.scale = 0.0;
         } else {
             let inverse = SUMS_MAX / max;
-            for (i, block) in blocks.iter().enumerate() {
-                let code = (block.sum * inverse + ROUND).to_bits().wrapping_sub(ROUND.to_bits()) as i32;
+            for (i, sum) in sums.iter().enumerate() {
+                let code = (sum * inverse + ROUND).to_bits().wrapping_sub(ROUND.to_bits()) as i32;
                 // Digits around zero.
                 let high = (code + 64 * 128) >> 14;
                 let middle = (code - (high << 14) + 64) >> 7;
-                for (digits, digit) in sums.digits.iter_mut().zip([high, middle, code - (high << 14) - (middle << 7)]) {
-                    digits[i / 4][i % 4] = digit as i8;
+                for (digits, digit) in all.digits.iter_mut().zip([high, middle, code - (high << 14) - (middle << 7)]) {
+                    digits[i / 4] |= u32::from(digit as u8) << (8 * (i % 4));
                 }
             }
         }
-        sums
+        all
     }
+}
 
+/// Quantises up to `W` rows. Each: `[32 · out.len()]`.
+pub(crate) fn quantise<'a, const W: usize>(isa: Isa, rows: impl Iterator<Item = &'a [f32]>, out: &mut [Block<W>]) {
+    for (lane, x) in rows.enumerate() {
+        assert!(lane < W && x.len() == out.len() * BLOCK);
+        // SAFETY: no demands beside the assertion.
+        unsafe { isa.run(Row { x, lane, out }) }
+    }
+}
+
+struct Row<'a, const W: usize> {
+    x: &'a [f32],
+    lane: usize,
+    out: &'a mut [Block<W>],
+}
+
+impl<const W: usize> Kernel for Row<'_, W> {
     #[inline(always)]
-    fn put(self, blocks: &mut [Block; 8]) {
-        let [[a, b], [c, d], [e, f]] = self.digits;
-        for (block, word) in blocks.iter_mut().zip([a, b, c, d, e, f, bytemuck::cast(self.scale.to_ne_bytes())]) {
-            block.of_eight = word;
+    unsafe fn run<S: Simd>(self) {
+        let Row { x, lane, out } = self;
+        for (x, out) in x.as_chunks::<BLOCK>().0.iter().zip(&mut *out) {
+            // SAFETY: passed on.
+            unsafe { quantise_block::<S, W>(x, lane, out) }
+        }
+        for blocks in out.as_chunks_mut::<8>().0 {
+            let mut sums = [0.0; 8];
+            for (sum, block) in sums.iter_mut().zip(&*blocks) {
+                *sum = block.sum[lane];
+            }
+            let Sums { digits: [[a, b], [c, d], [e, f]], scale } = Sums::new(&sums);
+            for (block, word) in blocks.iter_mut().zip([a, b, c, d, e, f, scale.to_bits()]) {
+                block.of_eight[lane] = bytemuck::cast(word.to_le_bytes());
+            }
         }
     }
 }
 
-/// Quantises a row. `x`: `[32 · out.len()]`.
-pub(crate) fn quantise(isa: Isa, x: &[f32], out: &mut [Block]) {
-    isa.vectorised(
-        #[inline(always)]
-        || {
-            for (x, out) in x.as_chunks::<BLOCK>().0.iter().zip(&mut *out) {
-                *out = block(x);
-            }
-            for blocks in out.as_chunks_mut::<8>().0 {
-                Sums::new(blocks).put(blocks);
-            }
-        },
-    );
-}
-
+/// # Safety
+/// The machine has the instructions of `S`.
 #[inline(always)]
-fn block(x: &[f32; BLOCK]) -> Block {
-    // Magnitudes order as integers, infinities and NaN above all numbers.
-    let max = f32::from_bits(x.iter().fold(0, |max, x| max.max(x.to_bits() & 0x7fff_ffff)));
-    if !max.is_finite() {
-        return Block { scale: f32::NAN, sum: f32::NAN, ..Block::ZERO };
-    }
-    let scale = max / 127.0;
-    if scale < f32::MIN_POSITIVE {
-        return Block::ZERO;
-    }
-    let inverse = 127.0 / max;
-    let mut codes = [0i8; BLOCK];
-    let mut halves = [0i32; 2];
-    for (half, sum) in halves.iter_mut().enumerate() {
-        for i in 16 * half..16 * half + 16 {
-            codes[i] = (x[i] * inverse + ROUND).to_bits() as i8;
-            *sum += i32::from(codes[i]);
+unsafe fn quantise_block<S: Simd, const W: usize>(x: &[f32; BLOCK], lane: usize, out: &mut Block<W>) {
+    // SAFETY: all loads and stores are inside arrays of 32.
+    unsafe {
+        let halves = [S::load_f32(x.as_ptr()), S::load_f32(x.as_ptr().add(LANES))];
+        let max = f32::from_bits(S::largest_magnitude(halves[0], halves[1]));
+        let (mut scale, mut inverse) = (max / 127.0, 127.0 / max);
+        if !max.is_finite() {
+            // A sum of 1 makes the block's sum a NaN, too.
+            return out.put(lane, &[[0; 4]; 8], f32::NAN, [1, 0]);
         }
-    }
-    let sum = halves[0] + halves[1];
-    Block {
-        codes: bytemuck::cast(codes),
-        scale,
-        sum: scale * sum as f32,
-        minus: Zeros {
-            times_8: -8 * sum,
-            times_16: -16 * sum,
-            times_128: -128 * sum,
-            half_times_32: [-32 * halves[0], -32 * halves[1]],
-        },
-        of_eight: [0; 4],
+        if scale < f32::MIN_POSITIVE {
+            (scale, inverse) = (0.0, 0.0);
+        }
+        let (mut codes, mut sums) = ([[0; 4]; 8], [0; 2]);
+        for (half, (x, sum)) in halves.into_iter().zip(&mut sums).enumerate() {
+            let x = S::round(S::mul(x, S::splat(inverse)));
+            *sum = S::sum_integers(x) as i32;
+            S::store_i8(codes.as_mut_ptr().cast::<i8>().add(half * LANES), x);
+        }
+        out.put(lane, &codes, scale, sums);
     }
 }
 
@@ -154,32 +181,49 @@ fn block(x: &[f32; BLOCK]) -> Block {
 mod tests {
     use super::*;
 
+    fn single(isa: Isa, x: &[f32]) -> Vec<Block<1>> {
+        let mut out = vec![Block::ZERO; x.len() / BLOCK];
+        quantise(isa, [x].into_iter(), &mut out);
+        out
+    }
+
     #[test]
     fn codes_are_within_half_a_step_and_all_sets_agree() {
         let x: Vec<f32> =
             (0..320).map(|i| ((i * 7919) % 1009) as f32 * 1.37e-3 * 10f32.powi(i / 32 - 5) - 0.2).collect();
-        let mut expected = vec![Block::ZERO; 10];
-        quantise(Isa::Portable, &x, &mut expected);
+        let expected = single(Isa::Portable, &x);
         for (x, block) in x.chunks(BLOCK).zip(&expected) {
-            let codes = block.codes.as_flattened();
+            let codes = block.codes.as_flattened().as_flattened();
             assert!(codes.iter().any(|c| c.abs() == 127));
             for (x, &code) in x.iter().zip(codes) {
-                assert!((x - f32::from(code) * block.scale).abs() <= block.scale * 0.50001);
+                assert!((x - f32::from(code) * block.scale[0]).abs() <= block.scale[0] * 0.50001);
             }
             let sum: i32 = codes.iter().map(|&c| i32::from(c)).sum();
-            assert_eq!((block.minus.times_8, block.sum), (-8 * sum, block.scale * sum as f32));
-            assert_eq!(block.minus.half_times_32[0] + block.minus.half_times_32[1], -32 * sum);
+            assert_eq!((block.minus_8[0], block.sum[0]), (-8 * sum, block.scale[0] * sum as f32));
+            assert_eq!(block.minus_32[0][0] + block.minus_32[1][0], -32 * sum);
         }
-        let sums = Sums::of(expected[..8].first_chunk().unwrap());
+        let word = |i: usize| expected[i].of_eight[0];
+        let scale = f32::from_le_bytes(bytemuck::cast(word(6)));
         for (i, block) in expected[..8].iter().enumerate() {
-            let code = sums.digits.iter().fold(0, |code, digits| 128 * code + i32::from(digits[i / 4][i % 4]));
-            assert!((block.sum - code as f32 * sums.scale).abs() <= sums.scale * 0.50001);
+            let code = (0..3).fold(0, |code, digit| 128 * code + i32::from(word(2 * digit + i / 4)[i % 4]));
+            assert!((block.sum[0] - code as f32 * scale).abs() <= scale * 0.50001);
         }
         for isa in Isa::present() {
-            let mut found = vec![Block::ZERO; 10];
-            quantise(isa, &x, &mut found);
-            assert_eq!(found, expected, "{isa:?}");
+            assert_eq!(single(isa, &x), expected, "{isa:?}");
         }
+    }
+
+    #[test]
+    fn groups_hold_the_blocks_of_their_rows() {
+        let x: Vec<f32> = (0..3 * 320).map(|i| ((i * 7919) % 1009) as f32 - 500.0).collect();
+        let mut groups = [Block::<GROUP>::ZERO; 10];
+        quantise(Isa::best(), x.chunks(320), &mut groups);
+        let mut expected = [Block::<GROUP>::ZERO; 10];
+        for (lane, x) in x.chunks(320).enumerate() {
+            expected.iter_mut().zip(single(Isa::best(), x)).for_each(|(group, block)| group.set(lane, &block));
+        }
+        assert_eq!(groups, expected);
+        assert_eq!(size_of::<Block<GROUP>>(), 64 * GROUP);
     }
 
     #[test]
@@ -187,13 +231,14 @@ mod tests {
         for (value, expected) in [(0.0, 0.0), (-0.0, 0.0), (1e-40, 0.0), (1e-35, 1e-35 / 127.0), (3e38, 3e38 / 127.0)] {
             let mut x = [0.0; BLOCK];
             x[5] = value;
-            assert_eq!(block(&x).scale, expected);
-            assert_eq!(f32::from(block(&x).codes[1][1]), if expected == 0.0 { 0.0 } else { 127.0 });
+            assert_eq!(single(Isa::Portable, &x)[0].scale, [expected]);
+            assert_eq!(f32::from(single(Isa::Portable, &x)[0].codes[1][0][1]), if expected == 0.0 { 0.0 } else { 127.0 });
         }
         for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut x = [1.0; BLOCK];
             x[31] = value;
-            assert!(block(&x).scale.is_nan() && block(&x).sum.is_nan());
+            let block = &single(Isa::Portable, &x)[0];
+            assert!(block.scale[0].is_nan() && block.sum[0].is_nan());
         }
     }
 }

@@ -49,12 +49,12 @@ impl Isa {
         }
     }
 
-    /// Vectors of 16 lanes that registers hold.
-    pub(crate) fn registers(self) -> usize {
+    /// Groups of rows whose sums the registers hold.
+    pub(crate) fn tile_groups(self) -> usize {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => 32,
-            _ => 8,
+            Isa::Avx512 => 3,
+            _ => 1,
         }
     }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use kapitsa_ops::Tensor;
 use kapitsa_tensor::Weight;
 
-use crate::activations::{self, BLOCK, Block};
+use crate::activations::{self, BLOCK, Block, GROUP};
 use crate::isa::Isa;
 use crate::kernel::{self, Inputs, MAX_ROWS, STREAMS, Tile, Weights};
 use crate::packed::Packed;
@@ -61,27 +61,36 @@ pub(crate) struct Input<'a> {
 /// Working memory, kept from call to call.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    /// Eight-bit activations, for the next op that reads the same tensor.
-    blocks: Vec<Block>,
-    /// Whose rows the blocks hold.
-    of: Option<Tensor>,
+    quantised: Quantised,
     /// Jobs and the outputs that one task computes of them.
     tasks: Vec<(usize, Range<usize>)>,
-    /// Panels and rows of weights without a layout, for each worker.
-    panels: Vec<Panel>,
+    workers: Vec<Worker>,
+}
+
+/// Eight-bit activations, for the next op that reads the same tensor.
+#[derive(Default)]
+struct Quantised {
+    /// Whose rows these are, and whether in groups.
+    of: Option<(Tensor, bool)>,
+    /// `[rows, cols / 32]`.
+    rows: Vec<Block<1>>,
+    /// `[groups, cols / 32]`.
+    groups: Vec<Block<GROUP>>,
 }
 
 #[derive(Default)]
-struct Panel {
-    /// `[cols][16]`.
+struct Worker {
+    /// A panel `[cols][16]` and a row of a weight without a layout.
     panel: Vec<f32>,
     row: Vec<f32>,
+    /// Groups of chosen rows.
+    groups: Vec<Block<GROUP>>,
 }
 
 impl Scratch {
     /// Forgets activations: tensors of another program are no longer the same.
     pub(crate) fn begin(&mut self) {
-        self.of = None;
+        self.quantised.of = None;
     }
 }
 
@@ -105,38 +114,50 @@ pub(crate) unsafe fn run(
     out: &SharedOut<'_, f32>,
 ) {
     let Input { of, x, cols } = *input;
-    let Scratch { blocks: quantised, of: of_quantised, tasks, panels } = scratch;
-    let wants_blocks = jobs.iter().any(|job| job.packed.is_some_and(|p| p.layout.is_quantised()));
-    let blocks = cols / BLOCK;
+    let Scratch { quantised, tasks, workers } = scratch;
+    workers.resize_with(pool.threads(), Worker::default);
+    cut(jobs, pool.threads(), tasks);
+
+    let (rows, blocks) = (x.len() / cols, cols / BLOCK);
+    let quantises = jobs.iter().any(|job| job.packed.is_some_and(|p| p.layout.is_quantised()));
+    // Chosen rows are put into groups by those who multiply them.
+    let in_groups = rows > 1 && jobs.iter().all(|job| matches!(job.rows, Rows::First { .. }));
+    let lanes = if in_groups { GROUP } else { 1 };
     let mut pending = 0;
-    if wants_blocks && *of_quantised != Some(of) {
-        *of_quantised = Some(of);
-        quantised.resize(x.len() / BLOCK, Block::ZERO);
-        if x.len() <= SERIAL_VALUES {
-            activations::quantise(isa, x, quantised);
+    if quantises && quantised.of != Some((of, in_groups)) {
+        quantised.of = Some((of, in_groups));
+        pending = rows.div_ceil(lanes);
+        if in_groups {
+            quantised.groups.resize(pending * blocks, Block::ZERO);
         } else {
-            pending = x.len() / cols;
+            quantised.rows.resize(pending * blocks, Block::ZERO);
         }
     }
-
-    panels.resize_with(pool.threads(), Panel::default);
-    cut(jobs, pool.threads(), tasks);
-    let shared = SharedOut::new(quantised);
-    let quantise = |row: usize| {
-        // SAFETY: each row is quantised by one task.
-        let out = unsafe { shared.part(row * blocks, blocks) };
-        activations::quantise(isa, &x[row * cols..][..cols], out);
+    let (one, groups) = (SharedOut::new(&mut quantised.rows), SharedOut::new(&mut quantised.groups));
+    let quantise = |index: usize| {
+        let rows = x[index * lanes * cols..].chunks_exact(cols).take(lanes);
+        // SAFETY: each row or group is quantised by one task.
+        unsafe {
+            if in_groups {
+                activations::quantise(isa, rows, groups.part(index * blocks, blocks));
+            } else {
+                activations::quantise(isa, rows, one.part(index * blocks, blocks));
+            }
+        }
     };
-    let multiply = |panel: &mut Panel, task: usize| {
+    let multiply = |worker: &mut Worker, task: usize| {
         let (job, outputs) = &tasks[task];
         // SAFETY: all blocks have been written, and from here on they are only read.
-        let quantised = || unsafe { shared.read(0, shared.len()) };
-        multiply(isa, &jobs[*job], outputs.clone(), input, quantised, panel, out);
+        let quantised = unsafe { (one.read(0, one.len()), groups.read(0, groups.len())) };
+        multiply(isa, &jobs[*job], outputs.clone(), input, quantised, worker, out);
     };
-    if pending > 0 {
-        pool.phases((pending, quantise), (tasks.len(), multiply), panels);
+    if x.len() <= SERIAL_VALUES {
+        (0..pending).for_each(quantise);
+        pool.each_with(tasks.len(), workers, multiply);
+    } else if pending == 0 {
+        pool.each_with(tasks.len(), workers, multiply);
     } else {
-        pool.each_with(tasks.len(), panels, multiply);
+        pool.phases((pending, quantise), (tasks.len(), multiply), workers);
     }
 }
 
@@ -161,52 +182,65 @@ pub(crate) fn panels(packed: &Packed, bytes: usize, threads: usize) -> usize {
     (bytes / (packed.panel_bytes * STREAMS)).max(1) * STREAMS
 }
 
-fn multiply<'a>(
+fn multiply(
     isa: Isa,
     job: &Job<'_>,
     outputs: Range<usize>,
-    &Input { x, cols, .. }: &Input<'a>,
-    quantised: impl Fn() -> &'a [Block],
-    panel: &mut Panel,
+    &Input { x, cols, .. }: &Input<'_>,
+    (one, groups): (&[Block<1>], &[Block<GROUP>]),
+    worker: &mut Worker,
     out: &SharedOut<'_, f32>,
 ) {
+    let Worker { panel, row, groups: gathered } = worker;
     let weights = match job.packed {
         Some(packed) => Weights::Packed(packed),
-        None => Weights::Panel(panel.dequantise(job.weight, outputs.clone())),
+        None => {
+            dequantise(job.weight, outputs.clone(), panel, row);
+            Weights::Panel(panel)
+        }
     };
     let takes_blocks = job.packed.is_some_and(|packed| packed.layout.is_quantised());
+    let blocks = cols / BLOCK;
     for first in (0..job.rows.len()).step_by(MAX_ROWS) {
         let count = MAX_ROWS.min(job.rows.len() - first);
-        let (mut blocks, mut plain): ([&[Block]; MAX_ROWS], [&[f32]; MAX_ROWS]) = ([&[]; MAX_ROWS], [&[]; MAX_ROWS]);
-        let mut out_at = [0; MAX_ROWS];
+        let (mut rows, mut out_at) = ([0; MAX_ROWS], [0; MAX_ROWS]);
         for r in 0..count {
-            let (row, at) = job.rows.at(first + r);
-            out_at[r] = at;
-            if takes_blocks {
-                blocks[r] = &quantised()[row * (cols / BLOCK)..][..cols / BLOCK];
-            } else {
-                plain[r] = &x[row * cols..][..cols];
-            }
+            (rows[r], out_at[r]) = job.rows.at(first + r);
         }
-        let inputs = if takes_blocks { Inputs::Blocks(&blocks[..count]) } else { Inputs::Plain(&plain[..count]) };
+        let mut plain: [&[f32]; MAX_ROWS] = [&[]; MAX_ROWS];
+        let inputs = match job.rows {
+            _ if !takes_blocks => {
+                plain.iter_mut().zip(&rows[..count]).for_each(|(x_of, row)| *x_of = &x[row * cols..][..cols]);
+                Inputs::Plain(&plain[..count])
+            }
+            Rows::First { count: 1, .. } => Inputs::One(&one[..blocks]),
+            Rows::First { .. } => Inputs::Groups(&groups[first / GROUP * blocks..][..count.div_ceil(GROUP) * blocks]),
+            Rows::Chosen { .. } if count == 1 => Inputs::One(&one[rows[0] * blocks..][..blocks]),
+            Rows::Chosen { .. } => {
+                gathered.resize(count.div_ceil(GROUP) * blocks, Block::ZERO);
+                for (r, row) in rows[..count].iter().enumerate() {
+                    let group = &mut gathered[r / GROUP * blocks..][..blocks];
+                    let row = &one[row * blocks..][..blocks];
+                    group.iter_mut().zip(row).for_each(|(group, row)| group.set(r % GROUP, row));
+                }
+                Inputs::Groups(gathered)
+            }
+        };
         let tile = Tile { weights, inputs, outputs: outputs.clone(), bias: job.bias, out, out_at: &out_at[..count] };
         // SAFETY: rows of all jobs have disjoint outputs (`Rows`), tasks of a job disjoint ranges of them.
         unsafe { kernel::run(isa, &tile) };
     }
 }
 
-impl Panel {
-    /// A panel of f32 elements.
-    fn dequantise(&mut self, weight: &Weight, outputs: Range<usize>) -> &[f32] {
-        self.row.resize(weight.cols(), 0.0);
-        self.panel.clear();
-        self.panel.resize(weight.cols() * LANES, 0.0);
-        for (lane, output) in outputs.enumerate() {
-            weight.dequantize(output, &mut self.row);
-            for (out, value) in self.panel.chunks_exact_mut(LANES).zip(&self.row) {
-                out[lane] = *value;
-            }
+/// A panel of f32 elements.
+fn dequantise(weight: &Weight, outputs: Range<usize>, panel: &mut Vec<f32>, row: &mut Vec<f32>) {
+    row.resize(weight.cols(), 0.0);
+    panel.clear();
+    panel.resize(weight.cols() * LANES, 0.0);
+    for (lane, output) in outputs.enumerate() {
+        weight.dequantize(output, row);
+        for (out, value) in panel.chunks_exact_mut(LANES).zip(&*row) {
+            out[lane] = *value;
         }
-        &self.panel
     }
 }

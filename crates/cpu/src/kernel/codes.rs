@@ -1,5 +1,6 @@
 //! Codes of a block: from their packed vectors to bytes, and their integer sums.
 
+use super::Xs;
 use crate::packed::Bits;
 use crate::simd::Simd;
 
@@ -7,8 +8,16 @@ use crate::simd::Simd;
 pub(super) trait Codes {
     const BITS: Bits;
     const WIDE: bool = false;
-    /// The words of a block, a byte each code.
-    unsafe fn load<S: Simd>(from: *const u8) -> [S::I32; 8];
+    /// Vectors that several words share.
+    type Tops<S: Simd>: Copy;
+    /// # Safety
+    /// `from` is valid for a block; the machine has the instructions of `S`.
+    unsafe fn tops<S: Simd>(from: *const u8) -> Self::Tops<S>;
+    /// Word `i` of the block, a byte each code.
+    ///
+    /// # Safety
+    /// As [`tops`](Self::tops); `i` is below 8.
+    unsafe fn word<S: Simd>(from: *const u8, tops: Self::Tops<S>, i: usize) -> S::I32;
 }
 
 pub(super) struct Four;
@@ -16,59 +25,74 @@ pub(super) struct Five;
 pub(super) struct Six;
 pub(super) struct Eight;
 
-/// # Safety
-/// `from` is valid for 256 bytes; the machine has the instructions of `S`.
-#[inline(always)]
-unsafe fn nibbles<S: Simd>(from: *const u8) -> [S::I32; 8] {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let mask = S::splat_i32(0x0f0f_0f0f);
-        let v: [S::I32; 4] = std::array::from_fn(|i| S::load_bytes(from.add(64 * i)));
-        std::array::from_fn(|i| if i < 4 { S::and(v[i], mask) } else { S::and(S::shr::<4>(v[i - 4]), mask) })
-    }
-}
-
 impl Codes for Four {
     const BITS: Bits = Bits::Four;
+    type Tops<S: Simd> = ();
+
     #[inline(always)]
-    unsafe fn load<S: Simd>(from: *const u8) -> [S::I32; 8] {
+    unsafe fn tops<S: Simd>(_: *const u8) {}
+
+    #[inline(always)]
+    unsafe fn word<S: Simd>(from: *const u8, (): (), i: usize) -> S::I32 {
         // SAFETY: the caller's promise.
-        unsafe { nibbles::<S>(from) }
+        unsafe {
+            let (v, mask) = (S::load_bytes(from.add(64 * (i % 4))), S::splat_i32(0x0f0f_0f0f));
+            S::and(if i < 4 { v } else { S::shr::<4>(v) }, mask)
+        }
     }
 }
 
 impl Codes for Five {
     const BITS: Bits = Bits::Five;
+    type Tops<S: Simd> = S::I32;
+
     #[inline(always)]
-    unsafe fn load<S: Simd>(from: *const u8) -> [S::I32; 8] {
+    unsafe fn tops<S: Simd>(from: *const u8) -> S::I32 {
+        // SAFETY: the caller's promise.
+        unsafe { S::load_bytes(from.add(256)) }
+    }
+
+    #[inline(always)]
+    unsafe fn word<S: Simd>(from: *const u8, tops: S::I32, i: usize) -> S::I32 {
         // SAFETY: the caller's promise.
         unsafe {
-            let (low, high, mask) = (nibbles::<S>(from), S::load_bytes(from.add(256)), S::splat_i32(0x1010_1010));
-            let top = [
-                S::shl::<4>(high),
-                S::shl::<3>(high),
-                S::shl::<2>(high),
-                S::shl::<1>(high),
-                high,
-                S::shr::<1>(high),
-                S::shr::<2>(high),
-                S::shr::<3>(high),
-            ];
-            std::array::from_fn(|i| S::or(low[i], S::and(top[i], mask)))
+            let top = match i {
+                0 => S::shl::<4>(tops),
+                1 => S::shl::<3>(tops),
+                2 => S::shl::<2>(tops),
+                3 => S::shl::<1>(tops),
+                4 => tops,
+                5 => S::shr::<1>(tops),
+                6 => S::shr::<2>(tops),
+                _ => S::shr::<3>(tops),
+            };
+            S::or(Four::word::<S>(from, (), i), S::and(top, S::splat_i32(0x1010_1010)))
         }
     }
 }
 
 impl Codes for Six {
     const BITS: Bits = Bits::Six;
+    type Tops<S: Simd> = [S::I32; 2];
+
     #[inline(always)]
-    unsafe fn load<S: Simd>(from: *const u8) -> [S::I32; 8] {
+    unsafe fn tops<S: Simd>(from: *const u8) -> [S::I32; 2] {
+        // SAFETY: the caller's promise.
+        unsafe { [S::load_bytes(from.add(256)), S::load_bytes(from.add(320))] }
+    }
+
+    #[inline(always)]
+    unsafe fn word<S: Simd>(from: *const u8, tops: [S::I32; 2], i: usize) -> S::I32 {
         // SAFETY: the caller's promise.
         unsafe {
-            let (low, mask) = (nibbles::<S>(from), S::splat_i32(0x3030_3030));
-            let top = |high| [S::shl::<4>(high), S::shl::<2>(high), high, S::shr::<2>(high)];
-            let top = [top(S::load_bytes(from.add(256))), top(S::load_bytes(from.add(320)))];
-            std::array::from_fn(|i| S::or(low[i], S::and(top[i / 4][i % 4], mask)))
+            let tops = tops[i / 4];
+            let top = match i % 4 {
+                0 => S::shl::<4>(tops),
+                1 => S::shl::<2>(tops),
+                2 => tops,
+                _ => S::shr::<2>(tops),
+            };
+            S::or(Four::word::<S>(from, (), i), S::and(top, S::splat_i32(0x3030_3030)))
         }
     }
 }
@@ -76,35 +100,38 @@ impl Codes for Six {
 impl Codes for Eight {
     const BITS: Bits = Bits::Eight;
     const WIDE: bool = true;
+    type Tops<S: Simd> = ();
+
     #[inline(always)]
-    unsafe fn load<S: Simd>(from: *const u8) -> [S::I32; 8] {
+    unsafe fn tops<S: Simd>(_: *const u8) {}
+
+    #[inline(always)]
+    unsafe fn word<S: Simd>(from: *const u8, (): (), i: usize) -> S::I32 {
         // SAFETY: the caller's promise.
-        unsafe { std::array::from_fn(|i| S::load_bytes(from.add(64 * i))) }
+        unsafe { S::load_bytes(from.add(64 * i)) }
     }
 }
 
-/// The integer sum of a block, or of half of one.
+/// Adds to `sums` the products of words `FROM .. TO` of a weight's block with block `b` of all rows.
+///
+/// # Safety
+/// `from` is valid for a block, `b` is one of the rows' blocks, and the machine has the instructions of `S`.
 #[inline(always)]
-pub(super) unsafe fn dot<S: Simd, C: Codes>(start: i32, codes: &[S::I32], x: &[[i8; 4]]) -> S::I32 {
-    // SAFETY: the machine has the instructions, by the caller's promise.
+pub(super) unsafe fn dots<S: Simd, C: Codes, const R: usize, const W: usize, const FROM: usize, const TO: usize>(
+    sums: &mut [S::I32; R],
+    from: *const u8,
+    xs: Xs<'_, W>,
+    b: usize,
+) {
+    // SAFETY: the caller's promise.
     unsafe {
-        let mut sum = S::splat_i32(start);
-        for (codes, x) in codes.iter().zip(x) {
-            let x = i32::from_le_bytes(bytemuck::cast(*x));
-            sum = if C::WIDE { S::dot4::<true>(sum, *codes, x) } else { S::dot4::<false>(sum, *codes, x) };
+        let tops = C::tops::<S>(from);
+        for i in FROM..TO {
+            let codes = C::word::<S>(from, tops, i);
+            for r in 0..R {
+                let x = i32::from_le_bytes(bytemuck::cast(xs.block(r, b).codes[i][r % W]));
+                sums[r] = if C::WIDE { S::dot4::<true>(sums[r], codes, x) } else { S::dot4::<false>(sums[r], codes, x) };
+            }
         }
-        sum
-    }
-}
-
-/// `sum` and the products of bytes of at most 63.
-#[inline(always)]
-pub(super) unsafe fn times<S: Simd>(mut sum: S::I32, bytes: &[S::I32], x: &[[i8; 4]]) -> S::I32 {
-    // SAFETY: the machine has the instructions, by the caller's promise.
-    unsafe {
-        for (bytes, x) in bytes.iter().zip(x) {
-            sum = S::dot4::<false>(sum, *bytes, i32::from_le_bytes(bytemuck::cast(*x)));
-        }
-        sum
     }
 }

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use kapitsa_tensor::DType;
 
-use crate::activations::{BLOCK, Block};
+use crate::activations::{BLOCK, Block, GROUP};
 use crate::element::{Bf16, Element, F16, F32};
 use crate::isa::{Isa, Kernel};
 use crate::packed::{Bits, Layout, Packed, Scales};
@@ -26,8 +26,13 @@ use scaling::{Affine, Centred, Groups, Halves, Scaling, Super, With};
 const AHEAD: usize = 1536;
 /// Panels that one row reads at a time.
 pub(crate) const STREAMS: usize = 4;
-/// Rows of the largest tile.
-pub(crate) const MAX_ROWS: usize = 16;
+/// Blocks of a tile's rows that stay in the L1 cache, a multiple of those of every scaling's group, while as many panels pass.
+const CACHED_BLOCKS: usize = 24;
+const CACHED_PANELS: usize = 8;
+/// Rows of the largest tile of plain weights.
+const MAX_PLAIN_ROWS: usize = 8;
+/// Rows that a caller may pass at once: a multiple of both.
+pub(crate) const MAX_ROWS: usize = 24;
 
 /// Panels of a weight.
 #[derive(Clone, Copy)]
@@ -38,13 +43,15 @@ pub(crate) enum Weights<'a> {
     Panel(&'a [f32]),
 }
 
-/// Rows of activations, one pointer a row.
+/// Rows of activations.
 #[derive(Clone, Copy)]
 pub(crate) enum Inputs<'a> {
     /// Each `[cols]`, for plain weights.
     Plain(&'a [&'a [f32]]),
-    /// Each `[cols / 32]`, for codes.
-    Blocks(&'a [&'a [Block]]),
+    /// One row, `[cols / 32]`, for codes.
+    One(&'a [Block<1>]),
+    /// Groups of rows, `[groups, cols / 32]`, for codes. Rows that are none may hold anything.
+    Groups(&'a [Block<GROUP>]),
 }
 
 /// What one call computes: `outputs` of each row, from the panel that holds the first of them on.
@@ -65,61 +72,129 @@ pub(crate) struct Tile<'a, 'b> {
 /// # Safety
 /// Nobody else uses the outputs meanwhile.
 pub(crate) unsafe fn run(isa: Isa, tile: &Tile<'_, '_>) {
-    let mut first = 0;
-    while first < tile.out_at.len() {
-        let left = tile.out_at.len() - first;
-        // SAFETY: passed on.
-        first += unsafe {
-            match left {
-                16.. if isa.registers() > 16 => formats::<16>(isa, tile, first),
-                8.. => formats::<8>(isa, tile, first),
-                4.. => formats::<4>(isa, tile, first),
-                2.. => formats::<2>(isa, tile, first),
-                _ => formats::<1>(isa, tile, first),
-            }
-        };
-    }
-}
-
-/// Computes `R` rows of a tile, from its row `first` on.
-///
-/// # Safety
-/// As [`run`].
-unsafe fn formats<const R: usize>(isa: Isa, tile: &Tile<'_, '_>, first: usize) -> usize {
     // SAFETY: passed on.
     unsafe {
         match (tile.weights, tile.inputs) {
-            (Weights::Panel(_), Inputs::Plain(xs)) => plain::<F32, R>(isa, tile, xs, first),
-            (Weights::Packed(packed), Inputs::Plain(xs)) => match packed.layout {
-                Layout::Plain(DType::F32) => plain::<F32, R>(isa, tile, xs, first),
-                Layout::Plain(DType::F16) => plain::<F16, R>(isa, tile, xs, first),
-                Layout::Plain(DType::Bf16) => plain::<Bf16, R>(isa, tile, xs, first),
-                Layout::Blocks(..) => unreachable!("codes are multiplied by blocks"),
-            },
-            (Weights::Packed(packed), Inputs::Blocks(xs)) => {
-                let Layout::Blocks(bits, scales) = packed.layout else { unreachable!("plain weights take plain rows") };
-                let rows = Rows::<R> { tile, packed, xs: std::array::from_fn(|r| xs[first + r]), first };
-                match (bits, scales) {
-                    (Bits::Four, Scales::Centred { .. }) => rows.times::<Four, _>(isa, Centred::<8>),
-                    (Bits::Five, Scales::Centred { .. }) => rows.times::<Five, _>(isa, Centred::<16>),
-                    (_, Scales::Centred { .. }) => rows.times::<Eight, _>(isa, Centred::<128>),
-                    (Bits::Four, Scales::Affine) => rows.times::<Four, _>(isa, With(Affine)),
-                    (_, Scales::Affine) => rows.times::<Five, _>(isa, With(Affine)),
-                    (Bits::Four, Scales::Super) => rows.times::<Four, _>(isa, Super),
-                    (_, Scales::Super) => rows.times::<Five, _>(isa, Super),
-                    (_, Scales::Halves) => rows.times::<Six, _>(isa, Halves),
-                    (Bits::Four, Scales::Groups { blocks: group, dtype }) => {
-                        rows.times::<Four, _>(isa, With(Groups { group, dtype }))
-                    }
-                    (_, Scales::Groups { blocks: group, dtype }) => {
-                        rows.times::<Eight, _>(isa, With(Groups { group, dtype }))
+            (weights, Inputs::Plain(xs)) => {
+                for (first, xs) in (0..).step_by(MAX_PLAIN_ROWS).zip(xs.chunks(MAX_PLAIN_ROWS)) {
+                    plain_rows(isa, tile, weights, xs, first);
+                }
+            }
+            (Weights::Packed(packed), Inputs::One(blocks)) => codes::<1, 1>(isa, tile, packed, blocks, 0),
+            (Weights::Packed(packed), Inputs::Groups(blocks)) => {
+                let of_group = packed.cols / BLOCK;
+                let most = isa.tile_groups();
+                for (first, blocks) in (0..).step_by(most * GROUP).zip(blocks.chunks(most * of_group)) {
+                    match blocks.len() / of_group {
+                        3 => codes::<12, GROUP>(isa, tile, packed, blocks, first),
+                        2 => codes::<8, GROUP>(isa, tile, packed, blocks, first),
+                        _ => codes::<4, GROUP>(isa, tile, packed, blocks, first),
                     }
                 }
             }
-            (Weights::Panel(_), Inputs::Blocks(_)) => unreachable!("plain weights take plain rows"),
+            (Weights::Panel(_), _) => unreachable!("plain weights take plain rows"),
         }
     }
-    R
+}
+
+/// Computes the rows of a tile from `first` on with plain weights.
+///
+/// # Safety
+/// As [`run`].
+unsafe fn plain_rows(isa: Isa, tile: &Tile<'_, '_>, weights: Weights<'_>, xs: &[&[f32]], mut first: usize) {
+    let mut xs = xs;
+    while !xs.is_empty() {
+        let rows = [8, 4, 2, 1].into_iter().find(|rows| *rows <= xs.len()).expect("there is a row");
+        let (these, rest) = xs.split_at(rows);
+        // SAFETY: passed on.
+        unsafe {
+            match rows {
+                8 => plain_elements::<8>(isa, tile, weights, these, first),
+                4 => plain_elements::<4>(isa, tile, weights, these, first),
+                2 => plain_elements::<2>(isa, tile, weights, these, first),
+                _ => plain_elements::<1>(isa, tile, weights, these, first),
+            }
+        }
+        (xs, first) = (rest, first + rows);
+    }
+}
+
+/// # Safety
+/// As [`run`].
+unsafe fn plain_elements<const R: usize>(
+    isa: Isa,
+    tile: &Tile<'_, '_>,
+    weights: Weights<'_>,
+    xs: &[&[f32]],
+    first: usize,
+) {
+    let layout = match weights {
+        Weights::Panel(_) => Layout::Plain(DType::F32),
+        Weights::Packed(packed) => packed.layout,
+    };
+    let xs = std::array::from_fn(|r| xs[r]);
+    // SAFETY: passed on.
+    unsafe {
+        match layout {
+            Layout::Plain(DType::F32) => isa.run(PlainRows::<F32, R> { tile, xs, first, element: PhantomData }),
+            Layout::Plain(DType::F16) => isa.run(PlainRows::<F16, R> { tile, xs, first, element: PhantomData }),
+            Layout::Plain(DType::Bf16) => isa.run(PlainRows::<Bf16, R> { tile, xs, first, element: PhantomData }),
+            Layout::Blocks(..) => unreachable!("codes are multiplied by blocks"),
+        }
+    }
+}
+
+/// Computes `R` rows of a tile of codes, from its row `first` on.
+///
+/// # Safety
+/// As [`run`].
+unsafe fn codes<const R: usize, const W: usize>(
+    isa: Isa,
+    tile: &Tile<'_, '_>,
+    packed: &Packed,
+    blocks: &[Block<W>],
+    first: usize,
+) {
+    let Layout::Blocks(bits, scales) = packed.layout else { unreachable!("plain weights take plain rows") };
+    let stride = packed.cols / BLOCK;
+    assert_eq!(blocks.len(), R / W * stride);
+    let rows = Rows::<R, W> { tile, packed, xs: Xs { blocks, stride }, first };
+    // SAFETY: passed on.
+    unsafe {
+        match (bits, scales) {
+            (Bits::Four, Scales::Centred { .. }) => rows.times::<Four, _>(isa, Centred::<8>),
+            (Bits::Five, Scales::Centred { .. }) => rows.times::<Five, _>(isa, Centred::<16>),
+            (_, Scales::Centred { .. }) => rows.times::<Eight, _>(isa, Centred::<128>),
+            (Bits::Four, Scales::Affine) => rows.times::<Four, _>(isa, With(Affine)),
+            (_, Scales::Affine) => rows.times::<Five, _>(isa, With(Affine)),
+            (Bits::Four, Scales::Super) => rows.times::<Four, _>(isa, Super),
+            (_, Scales::Super) => rows.times::<Five, _>(isa, Super),
+            (_, Scales::Halves) => rows.times::<Six, _>(isa, Halves),
+            (Bits::Four, Scales::Groups { blocks: group, dtype }) => {
+                rows.times::<Four, _>(isa, With(Groups { group, dtype }))
+            }
+            (_, Scales::Groups { blocks: group, dtype }) => rows.times::<Eight, _>(isa, With(Groups { group, dtype })),
+        }
+    }
+}
+
+/// Rows in groups of `W`, `stride` blocks each.
+#[derive(Clone, Copy)]
+struct Xs<'a, const W: usize> {
+    blocks: &'a [Block<W>],
+    stride: usize,
+}
+
+impl<'a, const W: usize> Xs<'a, W> {
+    /// Block `b` of the group that row `r` is in.
+    ///
+    /// # Safety
+    /// There are such a row and block.
+    #[inline(always)]
+    unsafe fn block(self, r: usize, b: usize) -> &'a Block<W> {
+        // SAFETY: the caller's promise.
+        unsafe { self.blocks.get_unchecked(r / W * self.stride + b) }
+    }
 }
 
 /// Stores the sums of a panel.
@@ -129,29 +204,33 @@ unsafe fn formats<const R: usize>(isa: Isa, tile: &Tile<'_, '_>, first: usize) -
 #[inline(always)]
 unsafe fn emit<S: Simd, const R: usize>(tile: &Tile<'_, '_>, first: usize, panel: usize, sums: [S::F32; R]) {
     let (at, count) = (panel * LANES, LANES.min(tile.outputs.end - panel * LANES));
-    for (r, sum) in sums.into_iter().enumerate() {
-        // SAFETY: nobody else uses these outputs; `values` has 16 elements.
-        let out = unsafe { tile.out.part(tile.out_at[first + r] + at, count) };
-        let mut values = [0.0; LANES];
-        // SAFETY: as above.
-        unsafe { S::store_f32(values.as_mut_ptr(), sum) };
-        if let Some(bias) = tile.bias {
-            values.iter_mut().zip(&bias[at..][..count]).for_each(|(v, b)| *v += b);
+    for (out_at, mut sum) in tile.out_at[first..].iter().zip(sums) {
+        // SAFETY: nobody else uses these outputs; all loads and stores are of 16 elements that are there.
+        unsafe {
+            let out = tile.out.part(out_at + at, count);
+            let mut values = [0.0; LANES];
+            if let Some(bias) = tile.bias {
+                let bias = &bias[at..][..count];
+                let bias = if count == LANES {
+                    S::load_f32(bias.as_ptr())
+                } else {
+                    values[..count].copy_from_slice(bias);
+                    S::load_f32(values.as_ptr())
+                };
+                // A sum, rounded once.
+                sum = S::fma(bias, S::splat(1.0), sum);
+            }
+            if count == LANES {
+                S::store_f32(out.as_mut_ptr(), sum);
+            } else {
+                S::store_f32(values.as_mut_ptr(), sum);
+                out.copy_from_slice(&values[..count]);
+            }
         }
-        out.copy_from_slice(&values[..count]);
     }
 }
 
-/// `R` rows times plain weights.
-///
-/// # Safety
-/// As [`run`].
-unsafe fn plain<E: Element, const R: usize>(isa: Isa, tile: &Tile<'_, '_>, xs: &[&[f32]], first: usize) {
-    let xs = std::array::from_fn(|r| xs[first + r]);
-    // SAFETY: passed on.
-    unsafe { isa.run(PlainRows::<E, R> { tile, xs, first, element: PhantomData }) }
-}
-
+/// `R` rows to multiply by plain weights.
 struct PlainRows<'a, 'b, 'c, E, const R: usize> {
     tile: &'a Tile<'b, 'c>,
     xs: [&'a [f32]; R],
@@ -192,76 +271,89 @@ impl<E: Element, const R: usize> Kernel for PlainRows<'_, '_, '_, E, R> {
 }
 
 /// `R` rows to multiply by codes.
-struct Rows<'a, 'b, 'c, const R: usize> {
+struct Rows<'a, 'b, 'c, const R: usize, const W: usize> {
     tile: &'a Tile<'b, 'c>,
     packed: &'a Packed,
-    xs: [&'a [Block]; R],
+    xs: Xs<'a, W>,
     first: usize,
 }
 
-impl<const R: usize> Rows<'_, '_, '_, R> {
+impl<const R: usize, const W: usize> Rows<'_, '_, '_, R, W> {
     /// # Safety
-    /// As [`run`]; codes and scales are those of the weight.
+    /// As [`run`]; codes and scales are those of the weight, and there are blocks for all rows.
     unsafe fn times<C: Codes, F: Scaling>(self, isa: Isa, scaling: F) {
-        assert!(self.xs.iter().all(|x| x.len() == self.packed.cols / BLOCK));
         // SAFETY: passed on.
-        unsafe { isa.run(Times::<C, F, R> { rows: self, scaling, codes: PhantomData }) }
+        unsafe { isa.run(Times::<C, F, R, W> { rows: self, scaling, codes: PhantomData }) }
     }
 }
 
-struct Times<'a, 'b, 'c, C, F, const R: usize> {
-    rows: Rows<'a, 'b, 'c, R>,
+struct Times<'a, 'b, 'c, C, F, const R: usize, const W: usize> {
+    rows: Rows<'a, 'b, 'c, R, W>,
     scaling: F,
     codes: PhantomData<C>,
 }
 
-impl<C: Codes, F: Scaling, const R: usize> Kernel for Times<'_, '_, '_, C, F, R> {
+impl<C: Codes, F: Scaling, const R: usize, const W: usize> Kernel for Times<'_, '_, '_, C, F, R, W> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let outputs = &self.rows.tile.outputs;
-        let (mut panel, end) = (outputs.start / LANES, outputs.end.div_ceil(LANES));
+        let Rows { tile, packed, first, .. } = self.rows;
+        let (mut panel, end) = (tile.outputs.start / LANES, tile.outputs.end.div_ceil(LANES));
+        let blocks = packed.cols / BLOCK;
         // SAFETY: passed on.
         unsafe {
             // A single row waits for memory, which gives more to several streams.
             while R == 1 && panel + STREAMS <= end {
-                self.panels::<S, STREAMS>(panel);
+                let mut sums = [[S::splat(0.0); R]; STREAMS];
+                self.add::<S, STREAMS>(panel, 0..blocks, &mut sums);
+                for (p, sums) in sums.into_iter().enumerate() {
+                    emit::<S, R>(tile, first, panel + p, sums);
+                }
                 panel += STREAMS;
             }
+            // Several rows multiply as many inputs by many panels as the L1 cache holds.
+            let step = if R == 1 { blocks } else { CACHED_BLOCKS };
             while panel < end {
-                self.panels::<S, 1>(panel);
-                panel += 1;
+                let count = CACHED_PANELS.min(end - panel);
+                let mut sums = [[S::splat(0.0); R]; CACHED_PANELS];
+                for start in (0..blocks).step_by(step) {
+                    for (p, sums) in sums[..count].iter_mut().enumerate() {
+                        self.add::<S, 1>(panel + p, start..blocks.min(start + step), std::array::from_mut(sums));
+                    }
+                }
+                for (p, sums) in sums[..count].iter().enumerate() {
+                    emit::<S, R>(tile, first, panel + p, *sums);
+                }
+                panel += count;
             }
         }
     }
 }
 
-impl<C: Codes, F: Scaling, const R: usize> Times<'_, '_, '_, C, F, R> {
-    /// `P` panels side by side, from `panel` on.
+impl<C: Codes, F: Scaling, const R: usize, const W: usize> Times<'_, '_, '_, C, F, R, W> {
+    /// Adds the shares of some blocks, which begin and end with groups, for `P` panels side by side, from `panel` on.
     ///
     /// # Safety
     /// As [`run`]; the machine has the instructions of `S`.
     #[inline(always)]
-    unsafe fn panels<S: Simd, const P: usize>(&self, panel: usize) {
-        let Times { rows: Rows { tile, packed, xs, first }, scaling, .. } = self;
-        let blocks = packed.cols / BLOCK;
-        let step = packed.panel_bytes / blocks;
+    unsafe fn add<S: Simd, const P: usize>(&self, panel: usize, range: Range<usize>, sums: &mut [[S::F32; R]; P]) {
+        let Times { rows: Rows { packed, xs, .. }, scaling, .. } = self;
+        let step = packed.panel_bytes / (packed.cols / BLOCK);
         let starts: [*const u8; P] = std::array::from_fn(|p| packed.panel(panel + p));
-        // SAFETY: a panel holds the codes and scales of `blocks` blocks, and every row has as many.
+        // SAFETY: a panel holds the codes and scales of all blocks, and every row has as many.
         unsafe {
-            let mut sums = [[S::splat(0.0); R]; P];
-            for group in 0..blocks / scaling.group() {
+            for first in range.step_by(scaling.group()) {
                 // Loops rather than closures, which would not be inlined and so not be compiled with the instructions.
-                let scales = |p: usize| starts[p].add(group * scaling.group_bytes());
-                let mut heads = [scaling.head::<S>(scales(0)); P];
-                for (p, head) in heads.iter_mut().enumerate().skip(1) {
-                    *head = scaling.head::<S>(scales(p));
+                let scales = first / scaling.group() * scaling.group_bytes();
+                let mut heads = [scaling.head::<S>(starts[0].add(scales)); P];
+                for (head, start) in heads.iter_mut().zip(starts).skip(1) {
+                    *head = scaling.head::<S>(start.add(scales));
                 }
-                let mut parts = sums;
-                for part in parts.as_flattened_mut() {
-                    *part = F::begin::<S>(*part);
+                let mut parts = *sums;
+                for parts in &mut parts {
+                    *parts = F::begin::<S, R>(*parts);
                 }
                 for block in 0..scaling.group() {
-                    let b = group * scaling.group() + block;
+                    let b = first + block;
                     // What comes next, at the pace at which panels are used up; then the panels after all of these.
                     let mut ahead = b * step + AHEAD;
                     if ahead >= packed.panel_bytes {
@@ -273,22 +365,14 @@ impl<C: Codes, F: Scaling, const R: usize> Times<'_, '_, '_, C, F, R> {
                                 S::prefetch(starts[p].wrapping_add(ahead + 64 * line));
                             }
                         }
-                        let words = C::load::<S>(starts[p].add(packed.codes + b * C::BITS.block_bytes()));
-                        let factors = F::factors::<S>(scales(p), heads[p], block);
-                        for r in 0..R {
-                            parts[p][r] = F::add::<S, C>(parts[p][r], factors, &words, xs[r].get_unchecked(b));
-                        }
+                        let factors = F::factors::<S>(starts[p].add(scales), heads[p], block);
+                        let codes = starts[p].add(packed.codes + b * C::BITS.block_bytes());
+                        F::add::<S, C, R, W>(&mut parts[p], factors, codes, *xs, b);
                     }
                 }
                 for p in 0..P {
-                    for r in 0..R {
-                        let xs = xs[r].get_unchecked(group * scaling.group()..);
-                        sums[p][r] = F::end::<S>(sums[p][r], parts[p][r], scales(p), heads[p], xs);
-                    }
+                    sums[p] = F::end::<S, R, W>(sums[p], parts[p], starts[p].add(scales), heads[p], *xs, first);
                 }
-            }
-            for (p, sums) in sums.into_iter().enumerate() {
-                emit::<S, R>(tile, *first, panel + p, sums);
             }
         }
     }

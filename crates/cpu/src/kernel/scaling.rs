@@ -2,8 +2,8 @@
 
 use kapitsa_tensor::DType;
 
-use super::codes::{Codes, dot, times};
-use crate::activations::{Block, Sums};
+use super::Xs;
+use super::codes::{Codes, dots};
 use crate::packed::{HALVES_BYTES, SUPER_BYTES};
 use crate::simd::{LANES, Simd};
 
@@ -21,18 +21,31 @@ pub(super) trait Scaling: Copy {
     unsafe fn head<S: Simd>(self, from: *const u8) -> Self::Head<S>;
     /// Factors of the group's block `block`.
     unsafe fn factors<S: Simd>(from: *const u8, head: Self::Head<S>, block: usize) -> Self::Factors<S>;
-    /// What a group's blocks are added to; the sum itself unless they have to be scaled together.
+    /// What a group's blocks are added to; the sums themselves unless they have to be scaled together.
     #[inline(always)]
-    unsafe fn begin<S: Simd>(sum: S::F32) -> S::F32 {
-        sum
+    unsafe fn begin<S: Simd, const R: usize>(sums: [S::F32; R]) -> [S::F32; R] {
+        sums
     }
-    /// The sum with that of a group. `xs`: the group's blocks.
+    /// The sums with those of a group, which begins with block `b` of the rows.
     #[inline(always)]
-    unsafe fn end<S: Simd>(_: S::F32, group: S::F32, _: *const u8, _: Self::Head<S>, _: &[Block]) -> S::F32 {
+    unsafe fn end<S: Simd, const R: usize, const W: usize>(
+        _: [S::F32; R],
+        group: [S::F32; R],
+        _: *const u8,
+        _: Self::Head<S>,
+        _: Xs<'_, W>,
+        _b: usize,
+    ) -> [S::F32; R] {
         group
     }
-    /// `sum` and the block's share.
-    unsafe fn add<S: Simd, C: Codes>(sum: S::F32, factors: Self::Factors<S>, codes: &[S::I32; 8], x: &Block) -> S::F32;
+    /// Adds the shares of block `b` of the rows. `from`: the weight's codes.
+    unsafe fn add<S: Simd, C: Codes, const R: usize, const W: usize>(
+        sums: &mut [S::F32; R],
+        factors: Self::Factors<S>,
+        from: *const u8,
+        xs: Xs<'_, W>,
+        b: usize,
+    );
 }
 
 /// [`Scales::Centred`].
@@ -63,16 +76,30 @@ impl<const ZERO: u8> Scaling for Centred<ZERO> {
     }
 
     #[inline(always)]
-    unsafe fn add<S: Simd, C: Codes>(sum: S::F32, scale: S::F32, codes: &[S::I32; 8], x: &Block) -> S::F32 {
-        let minus = match ZERO {
-            8 => x.minus.times_8,
-            16 => x.minus.times_16,
-            _ => x.minus.times_128,
-        };
+    unsafe fn add<S: Simd, C: Codes, const R: usize, const W: usize>(
+        sums: &mut [S::F32; R],
+        scale: S::F32,
+        from: *const u8,
+        xs: Xs<'_, W>,
+        b: usize,
+    ) {
         // SAFETY: the caller's promise.
         unsafe {
-            let dot = S::to_f32(dot::<S, C>(minus, codes, &x.codes));
-            S::fma(S::mul(scale, S::splat(x.scale)), dot, sum)
+            let mut dot = [S::splat_i32(0); R];
+            for r in 0..R {
+                let x = xs.block(r, b);
+                let minus = match ZERO {
+                    8 => x.minus_8,
+                    16 => x.minus_16,
+                    _ => x.minus_128,
+                };
+                dot[r] = S::splat_i32(minus[r % W]);
+            }
+            dots::<S, C, R, W, 0, 8>(&mut dot, from, xs, b);
+            for r in 0..R {
+                let scale = S::mul(scale, S::splat(xs.block(r, b).scale[r % W]));
+                sums[r] = S::fma(scale, S::to_f32(dot[r]), sums[r]);
+            }
         }
     }
 }
@@ -111,26 +138,52 @@ impl Scaling for Halves {
     }
 
     #[inline(always)]
-    unsafe fn begin<S: Simd>(_: S::F32) -> S::F32 {
+    unsafe fn begin<S: Simd, const R: usize>(_: [S::F32; R]) -> [S::F32; R] {
         // SAFETY: the caller's promise.
-        unsafe { S::splat(0.0) }
+        unsafe { [S::splat(0.0); R] }
     }
 
     #[inline(always)]
-    unsafe fn end<S: Simd>(sum: S::F32, group: S::F32, _: *const u8, d: S::F32, _: &[Block]) -> S::F32 {
-        // SAFETY: the caller's promise.
-        unsafe { S::fma(d, group, sum) }
+    unsafe fn end<S: Simd, const R: usize, const W: usize>(
+        mut sums: [S::F32; R],
+        group: [S::F32; R],
+        _: *const u8,
+        d: S::F32,
+        _: Xs<'_, W>,
+        _b: usize,
+    ) -> [S::F32; R] {
+        for r in 0..R {
+            // SAFETY: the caller's promise.
+            sums[r] = unsafe { S::fma(d, group[r], sums[r]) };
+        }
+        sums
     }
 
     /// The sum of both halves is an integer below 2^24 (2 · 16 · 32 · 127 · 128), so f32 holds it exactly.
     #[inline(always)]
-    unsafe fn add<S: Simd, C: Codes>(sum: S::F32, scales: Pair<S>, codes: &[S::I32; 8], x: &Block) -> S::F32 {
+    unsafe fn add<S: Simd, C: Codes, const R: usize, const W: usize>(
+        sums: &mut [S::F32; R],
+        scales: Pair<S>,
+        from: *const u8,
+        xs: Xs<'_, W>,
+        b: usize,
+    ) {
         // SAFETY: the caller's promise.
         unsafe {
-            let low = dot::<S, C>(x.minus.half_times_32[0], &codes[..4], &x.codes[..4]);
-            let high = dot::<S, C>(x.minus.half_times_32[1], &codes[4..], &x.codes[4..]);
-            let dot = S::fma(S::to_f32(high), scales.1, S::mul(S::to_f32(low), scales.0));
-            S::fma(S::splat(x.scale), dot, sum)
+            let (mut dot, mut low) = ([S::splat_i32(0); R], [S::splat(0.0); R]);
+            for r in 0..R {
+                dot[r] = S::splat_i32(xs.block(r, b).minus_32[0][r % W]);
+            }
+            dots::<S, C, R, W, 0, 4>(&mut dot, from, xs, b);
+            for r in 0..R {
+                low[r] = S::mul(S::to_f32(dot[r]), scales.0);
+                dot[r] = S::splat_i32(xs.block(r, b).minus_32[1][r % W]);
+            }
+            dots::<S, C, R, W, 4, 8>(&mut dot, from, xs, b);
+            for r in 0..R {
+                let dot = S::fma(S::to_f32(dot[r]), scales.1, low[r]);
+                sums[r] = S::fma(S::splat(xs.block(r, b).scale[r % W]), dot, sums[r]);
+            }
         }
     }
 }
@@ -179,12 +232,22 @@ impl<M: Minima> Scaling for With<M> {
     }
 
     #[inline(always)]
-    unsafe fn add<S: Simd, C: Codes>(sum: S::F32, pair: Pair<S>, codes: &[S::I32; 8], x: &Block) -> S::F32 {
+    unsafe fn add<S: Simd, C: Codes, const R: usize, const W: usize>(
+        sums: &mut [S::F32; R],
+        pair: Pair<S>,
+        from: *const u8,
+        xs: Xs<'_, W>,
+        b: usize,
+    ) {
         // SAFETY: the caller's promise.
         unsafe {
-            let dot = S::to_f32(dot::<S, C>(0, codes, &x.codes));
-            let sum = S::fma(S::mul(pair.0, S::splat(x.scale)), dot, sum);
-            S::fma(pair.1, S::splat(x.sum), sum)
+            let mut dot = [S::splat_i32(0); R];
+            dots::<S, C, R, W, 0, 8>(&mut dot, from, xs, b);
+            for r in 0..R {
+                let x = xs.block(r, b);
+                let scale = S::mul(pair.0, S::splat(x.scale[r % W]));
+                sums[r] = S::fma(pair.1, S::splat(x.sum[r % W]), S::fma(scale, S::to_f32(dot[r]), sums[r]));
+            }
         }
     }
 }
@@ -241,33 +304,59 @@ impl Scaling for Super {
     }
 
     #[inline(always)]
-    unsafe fn begin<S: Simd>(_: S::F32) -> S::F32 {
+    unsafe fn begin<S: Simd, const R: usize>(_: [S::F32; R]) -> [S::F32; R] {
         // SAFETY: the caller's promise.
-        unsafe { S::splat(0.0) }
+        unsafe { [S::splat(0.0); R] }
     }
 
     /// The minima times the sums are integers below 2^31 (63 · 8 · 127 · 128²).
     #[inline(always)]
-    unsafe fn end<S: Simd>(sum: S::F32, group: S::F32, from: *const u8, head: Pair<S>, xs: &[Block]) -> S::F32 {
-        // SAFETY: the caller's promise.
+    unsafe fn end<S: Simd, const R: usize, const W: usize>(
+        mut sums: [S::F32; R],
+        group: [S::F32; R],
+        from: *const u8,
+        head: Pair<S>,
+        xs: Xs<'_, W>,
+        b: usize,
+    ) -> [S::F32; R] {
+        // SAFETY: the caller's promise; a group has eight blocks.
         unsafe {
-            let sums = Sums::of(&*xs.as_ptr().cast());
             let minima = [S::load_bytes(from.add(64 + 8 * LANES)), S::load_bytes(from.add(128 + 8 * LANES))];
-            let high = times::<S>(S::splat_i32(0), &minima, &sums.digits[0]);
-            let middle = times::<S>(S::shl::<7>(high), &minima, &sums.digits[1]);
-            let all = times::<S>(S::shl::<7>(middle), &minima, &sums.digits[2]);
-            let sum = S::fma(head.0, group, sum);
-            S::fma(S::mul(head.1, S::splat(sums.scale)), S::to_f32(all), sum)
+            let mut all = [S::splat_i32(0); R];
+            // The digits of `Sums`, the highest first, each in two words.
+            for word in 0..6 {
+                for r in 0..R {
+                    let digits = i32::from_le_bytes(bytemuck::cast(xs.block(r, b + word).of_eight[r % W]));
+                    let shifted = if word == 2 || word == 4 { S::shl::<7>(all[r]) } else { all[r] };
+                    all[r] = S::dot4::<false>(shifted, minima[word % 2], digits);
+                }
+            }
+            for r in 0..R {
+                let scale = f32::from_le_bytes(bytemuck::cast(xs.block(r, b + 6).of_eight[r % W]));
+                let factor = S::mul(head.1, S::splat(scale));
+                sums[r] = S::fma(factor, S::to_f32(all[r]), S::fma(head.0, group[r], sums[r]));
+            }
         }
+        sums
     }
 
     /// The scaled dot product is an integer below 2^24 (63 · 32 · 31 · 127), so f32 holds it exactly.
     #[inline(always)]
-    unsafe fn add<S: Simd, C: Codes>(sum: S::F32, scale: S::F32, codes: &[S::I32; 8], x: &Block) -> S::F32 {
+    unsafe fn add<S: Simd, C: Codes, const R: usize, const W: usize>(
+        sums: &mut [S::F32; R],
+        scale: S::F32,
+        from: *const u8,
+        xs: Xs<'_, W>,
+        b: usize,
+    ) {
         // SAFETY: the caller's promise.
         unsafe {
-            let dot = S::to_f32(dot::<S, C>(0, codes, &x.codes));
-            S::fma(S::splat(x.scale), S::mul(scale, dot), sum)
+            let mut dot = [S::splat_i32(0); R];
+            dots::<S, C, R, W, 0, 8>(&mut dot, from, xs, b);
+            for r in 0..R {
+                let dot = S::mul(scale, S::to_f32(dot[r]));
+                sums[r] = S::fma(S::splat(xs.block(r, b).scale[r % W]), dot, sums[r]);
+            }
         }
     }
 }

@@ -137,4 +137,42 @@ impl Simd for Avx2 {
     unsafe fn fma(a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32 {
         unsafe { [_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1])] }
     }
+
+    #[inline(always)]
+    unsafe fn largest_magnitude(a: Self::F32, b: Self::F32) -> u32 {
+        unsafe {
+            let magnitude = |a| _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7fff_ffff));
+            let max = _mm256_max_epu32(
+                _mm256_max_epu32(magnitude(a[0]), magnitude(a[1])),
+                _mm256_max_epu32(magnitude(b[0]), magnitude(b[1])),
+            );
+            let max = _mm_max_epu32(_mm256_castsi256_si128(max), _mm256_extracti128_si256::<1>(max));
+            let max = _mm_max_epu32(max, _mm_shuffle_epi32::<0b01_00_11_10>(max));
+            _mm_cvtsi128_si32(_mm_max_epu32(max, _mm_shuffle_epi32::<0b10_11_00_01>(max))) as u32
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn round(a: Self::F32) -> Self::F32 {
+        unsafe { [_mm256_round_ps::<_MM_FROUND_TO_NEAREST_INT>(a[0]), _mm256_round_ps::<_MM_FROUND_TO_NEAREST_INT>(a[1])] }
+    }
+
+    #[inline(always)]
+    unsafe fn sum_integers(a: Self::F32) -> f32 {
+        unsafe {
+            let sum = _mm256_add_ps(a[0], a[1]);
+            let sum = _mm_add_ps(_mm256_castps256_ps128(sum), _mm256_extractf128_ps::<1>(sum));
+            let sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
+            _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_i8(to: *mut i8, a: Self::F32) {
+        unsafe {
+            let (a, b) = (_mm256_cvtps_epi32(a[0]), _mm256_cvtps_epi32(a[1]));
+            let halves = |a| _mm_packs_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256::<1>(a));
+            _mm_storeu_si128(to.cast(), _mm_packs_epi16(halves(a), halves(b)));
+        }
+    }
 }

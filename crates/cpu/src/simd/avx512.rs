@@ -105,4 +105,27 @@ impl Simd for Avx512 {
     unsafe fn fma(a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32 {
         unsafe { _mm512_fmadd_ps(a, b, c) }
     }
+
+    #[inline(always)]
+    unsafe fn largest_magnitude(a: Self::F32, b: Self::F32) -> u32 {
+        unsafe {
+            let magnitude = |a| _mm512_castps_si512(_mm512_abs_ps(a));
+            _mm512_reduce_max_epu32(_mm512_max_epu32(magnitude(a), magnitude(b)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn round(a: Self::F32) -> Self::F32 {
+        unsafe { _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT }>(a) }
+    }
+
+    #[inline(always)]
+    unsafe fn sum_integers(a: Self::F32) -> f32 {
+        unsafe { _mm512_reduce_add_ps(a) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_i8(to: *mut i8, a: Self::F32) {
+        unsafe { _mm_storeu_si128(to.cast(), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a))) }
+    }
 }

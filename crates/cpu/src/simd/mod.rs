@@ -33,7 +33,7 @@ pub(crate) fn prefetch_l2(at: *const u8) {
 ///
 /// # Safety
 /// Of all methods: the machine has the instruction set, and pointers are valid for what is read or written: 64 bytes by
-/// `load_bytes`, `load_f32` and `store_f32`, 32 by `load_f16` and `load_bf16`, 16 by `load_u8` and `load_i8`.
+/// `load_bytes`, `load_f32` and `store_f32`, 32 by `load_f16` and `load_bf16`, 16 by `load_u8`, `load_i8` and `store_i8`.
 pub(crate) trait Simd {
     /// 16 lanes of i32, or 64 bytes.
     type I32: Copy;
@@ -63,4 +63,12 @@ pub(crate) trait Simd {
     unsafe fn mul(a: Self::F32, b: Self::F32) -> Self::F32;
     /// `a · b + c`, rounded once.
     unsafe fn fma(a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32;
+    /// The largest bits of all magnitudes, which order as the numbers do, with infinity and then NaN above all.
+    unsafe fn largest_magnitude(a: Self::F32, b: Self::F32) -> u32;
+    /// To the nearest integers, ties to even; below 2^22.
+    unsafe fn round(a: Self::F32) -> Self::F32;
+    /// The sum of integers, which stays below 2^24.
+    unsafe fn sum_integers(a: Self::F32) -> f32;
+    /// Stores integers of eight bits.
+    unsafe fn store_i8(to: *mut i8, a: Self::F32);
 }

@@ -152,6 +152,29 @@ impl Simd for Portable {
     unsafe fn fma(a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32 {
         lanes(|l| fma(a[l], b[l], c[l]))
     }
+
+    #[inline(always)]
+    unsafe fn largest_magnitude(a: Self::F32, b: Self::F32) -> u32 {
+        let magnitude = |a: f32| a.to_bits() & 0x7fff_ffff;
+        (0..LANES).fold(0, |max, l| max.max(magnitude(a[l])).max(magnitude(b[l])))
+    }
+
+    #[inline(always)]
+    unsafe fn round(a: Self::F32) -> Self::F32 {
+        const ROUND: f32 = 12_582_912.0; // 1.5 · 2^23
+        lanes(|l| (a[l] + ROUND) - ROUND)
+    }
+
+    #[inline(always)]
+    unsafe fn sum_integers(a: Self::F32) -> f32 {
+        a.iter().sum()
+    }
+
+    #[inline(always)]
+    unsafe fn store_i8(to: *mut i8, a: Self::F32) {
+        // SAFETY: 16 bytes are writable by the caller's promise.
+        unsafe { to.cast::<[i8; LANES]>().write_unaligned(lanes(|l| a[l] as i8)) }
+    }
 }
 
 #[cfg(test)]

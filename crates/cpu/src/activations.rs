@@ -6,12 +6,6 @@
 use crate::isa::{Isa, Kernel};
 use crate::simd::{LANES, Simd};
 
-/// Adding 1.5 · 2^23 rounds to an integer, ties to even, and leaves it in the low bits.
-const ROUND: f32 = 12_582_912.0;
-
-/// Largest code of [`Sums`]: its first digit is 127, the others 0.
-const SUMS_MAX: f32 = 127.0 * 128.0 * 128.0;
-
 /// Values of a block.
 pub(crate) const BLOCK: usize = 32;
 /// Rows of a group, whose blocks lie word by word side by side: kernels that multiply them together find what they need in
@@ -34,16 +28,6 @@ pub(crate) struct Block<const W: usize> {
     pub(crate) minus_128: [i32; W],
     /// By halves of the block.
     pub(crate) minus_32: [[i32; W]; 2],
-    /// In block `i` of eight, word `i` of their [`Sums`].
-    pub(crate) of_eight: [[i8; 4]; W],
-}
-
-/// The sums of eight blocks ([`Block::sum`]) in 22 bits with one scale, for formats whose minima share a scale among eight
-/// blocks: `sum = scale · (128² digits[0] + 128 digits[1] + digits[2])`. Block `i` has word `i` of them.
-struct Sums {
-    /// Each of two times four blocks, a byte a block.
-    digits: [[u32; 2]; 3],
-    scale: f32,
 }
 
 impl<const W: usize> Block<W> {
@@ -55,7 +39,6 @@ impl<const W: usize> Block<W> {
         minus_16: [0; W],
         minus_128: [0; W],
         minus_32: [[0; W]; 2],
-        of_eight: [[0; 4]; W],
     };
 
     /// Makes a block of eight-bit codes with their sums by halves the row `lane`.
@@ -86,32 +69,6 @@ impl<const W: usize> Block<W> {
         self.minus_128[lane] = row.minus_128[0];
         self.minus_32[0][lane] = row.minus_32[0][0];
         self.minus_32[1][lane] = row.minus_32[1][0];
-        self.of_eight[lane] = row.of_eight[0];
-    }
-}
-
-impl Sums {
-    #[inline(always)]
-    fn new(sums: &[f32; 8]) -> Self {
-        let max = f32::from_bits(sums.iter().fold(0, |max, sum| max.max(sum.to_bits() & 0x7fff_ffff)));
-        let mut all = Sums { digits: [[0; 2]; 3], scale: max / SUMS_MAX };
-        if !max.is_finite() {
-            all.scale = f32::NAN;
-        } else if all.scale < f32::MIN_POSITIVE {
-            all.scale = 0.0;
-        } else {
-            let inverse = SUMS_MAX / max;
-            for (i, sum) in sums.iter().enumerate() {
-                let code = (sum * inverse + ROUND).to_bits().wrapping_sub(ROUND.to_bits()) as i32;
-                // Digits around zero.
-                let high = (code + 64 * 128) >> 14;
-                let middle = (code - (high << 14) + 64) >> 7;
-                for (digits, digit) in all.digits.iter_mut().zip([high, middle, code - (high << 14) - (middle << 7)]) {
-                    digits[i / 4] |= u32::from(digit as u8) << (8 * (i % 4));
-                }
-            }
-        }
-        all
     }
 }
 
@@ -137,16 +94,6 @@ impl<const W: usize> Kernel for Row<'_, W> {
         for (x, out) in x.as_chunks::<BLOCK>().0.iter().zip(&mut *out) {
             // SAFETY: passed on.
             unsafe { quantise_block::<S, W>(x, lane, out) }
-        }
-        for blocks in out.as_chunks_mut::<8>().0 {
-            let mut sums = [0.0; 8];
-            for (sum, block) in sums.iter_mut().zip(&*blocks) {
-                *sum = block.sum[lane];
-            }
-            let Sums { digits: [[a, b], [c, d], [e, f]], scale } = Sums::new(&sums);
-            for (block, word) in blocks.iter_mut().zip([a, b, c, d, e, f, scale.to_bits()]) {
-                block.of_eight[lane] = bytemuck::cast(word.to_le_bytes());
-            }
         }
     }
 }
@@ -201,12 +148,6 @@ mod tests {
             let sum: i32 = codes.iter().map(|&c| i32::from(c)).sum();
             assert_eq!((block.minus_8[0], block.sum[0]), (-8 * sum, block.scale[0] * sum as f32));
             assert_eq!(block.minus_32[0][0] + block.minus_32[1][0], -32 * sum);
-        }
-        let word = |i: usize| expected[i].of_eight[0];
-        let scale = f32::from_le_bytes(bytemuck::cast(word(6)));
-        for (i, block) in expected[..8].iter().enumerate() {
-            let code = (0..3).fold(0, |code, digit| 128 * code + i32::from(word(2 * digit + i / 4)[i % 4]));
-            assert!((block.sum[0] - code as f32 * scale).abs() <= scale * 0.50001);
         }
         for isa in Isa::present() {
             assert_eq!(single(isa, &x), expected, "{isa:?}");

@@ -167,8 +167,8 @@ unsafe fn codes<const R: usize, const W: usize>(
             (_, Scales::Centred { .. }) => rows.times::<Eight, _>(isa, Centred::<128>),
             (Bits::Four, Scales::Affine) => rows.times::<Four, _>(isa, With(Affine)),
             (_, Scales::Affine) => rows.times::<Five, _>(isa, With(Affine)),
-            (Bits::Four, Scales::Super) => rows.times::<Four, _>(isa, Super),
-            (_, Scales::Super) => rows.times::<Five, _>(isa, Super),
+            (Bits::Four, Scales::Super) => rows.times::<Four, _>(isa, With(Super)),
+            (_, Scales::Super) => rows.times::<Five, _>(isa, With(Super)),
             (_, Scales::Halves) => rows.times::<Six, _>(isa, Halves),
             (Bits::Four, Scales::Groups { blocks: group, dtype }) => {
                 rows.times::<Four, _>(isa, With(Groups { group, dtype }))
@@ -348,10 +348,6 @@ impl<C: Codes, F: Scaling, const R: usize, const W: usize> Times<'_, '_, '_, C, 
                 for (head, start) in heads.iter_mut().zip(starts).skip(1) {
                     *head = scaling.head::<S>(start.add(scales));
                 }
-                let mut parts = *sums;
-                for parts in &mut parts {
-                    *parts = F::begin::<S, R>(*parts);
-                }
                 for block in 0..scaling.group() {
                     let b = first + block;
                     // What comes next, at the pace at which panels are used up; then the panels after all of these.
@@ -367,11 +363,8 @@ impl<C: Codes, F: Scaling, const R: usize, const W: usize> Times<'_, '_, '_, C, 
                         }
                         let factors = F::factors::<S>(starts[p].add(scales), heads[p], block);
                         let codes = starts[p].add(packed.codes + b * C::BITS.block_bytes());
-                        F::add::<S, C, R, W>(&mut parts[p], factors, codes, *xs, b);
+                        F::add::<S, C, R, W>(&mut sums[p], factors, codes, *xs, b);
                     }
-                }
-                for p in 0..P {
-                    sums[p] = F::end::<S, R, W>(sums[p], parts[p], starts[p].add(scales), heads[p], *xs, first);
                 }
             }
         }

@@ -21,23 +21,6 @@ pub(super) trait Scaling: Copy {
     unsafe fn head<S: Simd>(self, from: *const u8) -> Self::Head<S>;
     /// Factors of the group's block `block`.
     unsafe fn factors<S: Simd>(from: *const u8, head: Self::Head<S>, block: usize) -> Self::Factors<S>;
-    /// What a group's blocks are added to; the sums themselves unless they have to be scaled together.
-    #[inline(always)]
-    unsafe fn begin<S: Simd, const R: usize>(sums: [S::F32; R]) -> [S::F32; R] {
-        sums
-    }
-    /// The sums with those of a group, which begins with block `b` of the rows.
-    #[inline(always)]
-    unsafe fn end<S: Simd, const R: usize, const W: usize>(
-        _: [S::F32; R],
-        group: [S::F32; R],
-        _: *const u8,
-        _: Self::Head<S>,
-        _: Xs<'_, W>,
-        _b: usize,
-    ) -> [S::F32; R] {
-        group
-    }
     /// Adds the shares of block `b` of the rows. `from`: the weight's codes.
     unsafe fn add<S: Simd, C: Codes, const R: usize, const W: usize>(
         sums: &mut [S::F32; R],
@@ -111,7 +94,7 @@ pub(super) struct Halves;
 impl Scaling for Halves {
     /// `d`.
     type Head<S: Simd> = S::F32;
-    /// The scales of the halves.
+    /// `d scale` of the halves.
     type Factors<S: Simd> = Pair<S>;
 
     fn group(self) -> usize {
@@ -129,37 +112,14 @@ impl Scaling for Halves {
     }
 
     #[inline(always)]
-    unsafe fn factors<S: Simd>(from: *const u8, _: S::F32, block: usize) -> Pair<S> {
+    unsafe fn factors<S: Simd>(from: *const u8, d: S::F32, block: usize) -> Pair<S> {
         // SAFETY: the caller's promise.
         unsafe {
             let small = from.add(32 + block * 32);
-            (S::to_f32(S::load_i8(small)), S::to_f32(S::load_i8(small.add(16))))
+            (S::mul(d, S::to_f32(S::load_i8(small))), S::mul(d, S::to_f32(S::load_i8(small.add(16)))))
         }
     }
 
-    #[inline(always)]
-    unsafe fn begin<S: Simd, const R: usize>(_: [S::F32; R]) -> [S::F32; R] {
-        // SAFETY: the caller's promise.
-        unsafe { [S::splat(0.0); R] }
-    }
-
-    #[inline(always)]
-    unsafe fn end<S: Simd, const R: usize, const W: usize>(
-        mut sums: [S::F32; R],
-        group: [S::F32; R],
-        _: *const u8,
-        d: S::F32,
-        _: Xs<'_, W>,
-        _b: usize,
-    ) -> [S::F32; R] {
-        for r in 0..R {
-            // SAFETY: the caller's promise.
-            sums[r] = unsafe { S::fma(d, group[r], sums[r]) };
-        }
-        sums
-    }
-
-    /// The sum of both halves is an integer below 2^24 (2 · 16 · 32 · 127 · 128), so f32 holds it exactly.
     #[inline(always)]
     unsafe fn add<S: Simd, C: Codes, const R: usize, const W: usize>(
         sums: &mut [S::F32; R],
@@ -276,12 +236,7 @@ impl Minima for Affine {
 #[derive(Clone, Copy)]
 pub(super) struct Super;
 
-impl Scaling for Super {
-    /// `d` and `-dmin`.
-    type Head<S: Simd> = Pair<S>;
-    /// The block's scale.
-    type Factors<S: Simd> = S::F32;
-
+impl Minima for Super {
     fn group(self) -> usize {
         8
     }
@@ -298,65 +253,12 @@ impl Scaling for Super {
     }
 
     #[inline(always)]
-    unsafe fn factors<S: Simd>(from: *const u8, _: Pair<S>, block: usize) -> S::F32 {
-        // SAFETY: the caller's promise.
-        unsafe { S::to_f32(S::load_u8(from.add(64 + block * LANES))) }
-    }
-
-    #[inline(always)]
-    unsafe fn begin<S: Simd, const R: usize>(_: [S::F32; R]) -> [S::F32; R] {
-        // SAFETY: the caller's promise.
-        unsafe { [S::splat(0.0); R] }
-    }
-
-    /// The minima times the sums are integers below 2^31 (63 · 8 · 127 · 128²).
-    #[inline(always)]
-    unsafe fn end<S: Simd, const R: usize, const W: usize>(
-        mut sums: [S::F32; R],
-        group: [S::F32; R],
-        from: *const u8,
-        head: Pair<S>,
-        xs: Xs<'_, W>,
-        b: usize,
-    ) -> [S::F32; R] {
-        // SAFETY: the caller's promise; a group has eight blocks.
-        unsafe {
-            let minima = [S::load_bytes(from.add(64 + 8 * LANES)), S::load_bytes(from.add(128 + 8 * LANES))];
-            let mut all = [S::splat_i32(0); R];
-            // The digits of `Sums`, the highest first, each in two words.
-            for word in 0..6 {
-                for r in 0..R {
-                    let digits = i32::from_le_bytes(bytemuck::cast(xs.block(r, b + word).of_eight[r % W]));
-                    let shifted = if word == 2 || word == 4 { S::shl::<7>(all[r]) } else { all[r] };
-                    all[r] = S::dot4::<false>(shifted, minima[word % 2], digits);
-                }
-            }
-            for r in 0..R {
-                let scale = f32::from_le_bytes(bytemuck::cast(xs.block(r, b + 6).of_eight[r % W]));
-                let factor = S::mul(head.1, S::splat(scale));
-                sums[r] = S::fma(factor, S::to_f32(all[r]), S::fma(head.0, group[r], sums[r]));
-            }
-        }
-        sums
-    }
-
-    /// The scaled dot product is an integer below 2^24 (63 · 32 · 31 · 127), so f32 holds it exactly.
-    #[inline(always)]
-    unsafe fn add<S: Simd, C: Codes, const R: usize, const W: usize>(
-        sums: &mut [S::F32; R],
-        scale: S::F32,
-        from: *const u8,
-        xs: Xs<'_, W>,
-        b: usize,
-    ) {
+    unsafe fn factors<S: Simd>(from: *const u8, head: Pair<S>, block: usize) -> Pair<S> {
         // SAFETY: the caller's promise.
         unsafe {
-            let mut dot = [S::splat_i32(0); R];
-            dots::<S, C, R, W, 0, 8>(&mut dot, from, xs, b);
-            for r in 0..R {
-                let dot = S::mul(scale, S::to_f32(dot[r]));
-                sums[r] = S::fma(S::splat(xs.block(r, b).scale[r % W]), dot, sums[r]);
-            }
+            let small = from.add(64 + block * 32);
+            let small = (S::to_f32(S::load_u8(small)), S::to_f32(S::load_u8(small.add(16))));
+            (S::mul(head.0, small.0), S::mul(head.1, small.1))
         }
     }
 }

@@ -53,8 +53,8 @@ pub(crate) enum Scales {
     Centred { zero: u8 },
     /// `d code + m`: for each block 16 f16 `d`, 16 f16 `m`.
     Affine,
-    /// `d scale code - dmin min`: for each eight blocks 16 f16 `d`, 16 f16 `-dmin`, for each block 16 u8 `scale`, then two
-    /// vectors of u8 `min`, whose lanes hold four blocks each.
+    /// `d scale code - dmin min`: for each eight blocks 16 f16 `d`, 16 f16 `-dmin`, then for each block 16 u8 `scale`, 16 u8
+    /// `min`.
     Super,
     /// `d scale (code - 32)`, a scale for each half of a block: for each eight blocks 16 f16 `d`, then for each block 16 i8
     /// of the first half, 16 i8 of the second.

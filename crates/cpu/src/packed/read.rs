@@ -157,11 +157,8 @@ fn super_scales(block: &[u8], lane: usize, out: &mut [u8]) {
     out[2 * lane..][..2].copy_from_slice(&block[..2]);
     out[32 + 2 * lane..][..2].copy_from_slice(&[block[2], block[3] ^ 0x80]); // negative
     let packed = block[4..].first_chunk().expect("12 bytes of scales");
-    let (scales, minima) = out[64..].split_at_mut(8 * LANES);
-    for group in 0..8 {
-        let (scale, min) = scale_min(packed, group);
-        scales[group * LANES + lane] = scale;
-        minima[group / 4 * 64 + 4 * lane + group % 4] = min;
+    for (group, out) in out[64..].chunks_exact_mut(2 * LANES).enumerate() {
+        (out[lane], out[LANES + lane]) = scale_min(packed, group);
     }
 }
 

@@ -10,9 +10,10 @@ use kapitsa_tensor::{Format, Weight};
 
 use crate::isa::Isa;
 use crate::memory::Large;
-use crate::packed::{Layout, Packed, Plan};
+use crate::packed::{Layout, Packed, Plan, Tiling};
 use crate::pool::Pool;
 use crate::step::{Memory, Scratch, Step};
+use crate::tune;
 
 /// How the CPU computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +50,8 @@ pub struct Cpu {
     arena: Large<f32>,
     kv: HostKv,
     packed: PackedWeights,
+    /// What has been measured to be best for each layout.
+    tilings: HashMap<Layout, Tiling>,
     scratch: Scratch,
 }
 
@@ -85,6 +88,7 @@ impl Cpu {
             arena: Large::default(),
             kv: HostKv::new(layout),
             packed: PackedWeights::default(),
+            tilings: HashMap::new(),
             scratch: Scratch::default(),
         })
     }
@@ -134,8 +138,14 @@ impl Backend for Cpu {
             copied(weight);
         }
         let memory = Arc::new(memory);
-        for ((weight, plan), at) in plans.iter().zip(starts) {
-            let packed = plan.packed(memory.clone(), at);
+        for i in (0..plans.len()).rev() {
+            let (weight, plan) = &plans[i];
+            let mut packed = plan.packed(memory.clone(), starts[i]);
+            if packed.layout.is_quantised() {
+                let Cpu { tilings, isa, pool, .. } = self;
+                let tiling = || tune::tiling(*isa, pool, &packed, weight.rows());
+                packed.tiling = *tilings.entry(packed.layout).or_insert_with(tiling);
+            }
             self.packed.0.insert(place(weight), ((*weight).clone(), Some(packed)));
         }
         Ok(())

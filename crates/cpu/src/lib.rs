@@ -22,6 +22,7 @@ mod rows;
 mod shared;
 mod simd;
 mod step;
+mod tune;
 
 pub use backend::{Activations, Cpu, CpuOptions};
 pub use limits::{float_peak, integer_peak, read_bandwidth};

@@ -85,6 +85,8 @@ struct Worker {
     row: Vec<f32>,
     /// Groups of chosen rows.
     groups: Vec<Block<GROUP>>,
+    /// Codes of a task in bytes.
+    wide: Vec<[u8; 512]>,
 }
 
 impl Scratch {
@@ -98,6 +100,8 @@ impl Scratch {
 const SERIAL_VALUES: usize = 16 * 1024;
 /// Tasks for each worker: enough to even out what else the machine does.
 const TASKS_EACH: usize = 8;
+/// Rows for which turning codes into bytes first is worth while.
+const WIDEN_ROWS: usize = 48;
 /// Bytes of panels of a task: they stay in the L2 cache while its rows pass by.
 const TASK_BYTES: usize = 128 * 1024;
 
@@ -191,7 +195,7 @@ fn multiply(
     worker: &mut Worker,
     out: &SharedOut<'_, f32>,
 ) {
-    let Worker { panel, row, groups: gathered } = worker;
+    let Worker { panel, row, groups: gathered, wide } = worker;
     let weights = match job.packed {
         Some(packed) => Weights::Packed(packed),
         None => {
@@ -201,6 +205,9 @@ fn multiply(
     };
     let takes_blocks = job.packed.is_some_and(|packed| packed.layout.is_quantised());
     let blocks = cols / BLOCK;
+    let widens = |packed: &&Packed| job.rows.len() >= WIDEN_ROWS && packed.tiling.widens;
+    let widened = job.packed.filter(widens).is_some_and(|packed| kernel::widen(isa, packed, &outputs, wide));
+    let wide = widened.then_some(&wide[..]);
     for first in (0..job.rows.len()).step_by(MAX_ROWS) {
         let count = MAX_ROWS.min(job.rows.len() - first);
         let (mut rows, mut out_at) = ([0; MAX_ROWS], [0; MAX_ROWS]);
@@ -214,7 +221,9 @@ fn multiply(
                 Inputs::Plain(&plain[..count])
             }
             Rows::First { count: 1, .. } => Inputs::One(&one[..blocks]),
-            Rows::First { .. } => Inputs::Groups(&groups[first / GROUP * blocks..][..count.div_ceil(GROUP) * blocks]),
+            Rows::First { .. } => {
+                Inputs::Groups(&groups[first / GROUP * blocks..][..count.div_ceil(GROUP) * blocks], wide)
+            }
             Rows::Chosen { .. } if count == 1 => Inputs::One(&one[rows[0] * blocks..][..blocks]),
             Rows::Chosen { .. } => {
                 gathered.resize(count.div_ceil(GROUP) * blocks, Block::ZERO);
@@ -223,7 +232,7 @@ fn multiply(
                     let row = &one[row * blocks..][..blocks];
                     group.iter_mut().zip(row).for_each(|(group, row)| group.set(r % GROUP, row));
                 }
-                Inputs::Groups(gathered)
+                Inputs::Groups(gathered, wide)
             }
         };
         let tile = Tile { weights, inputs, outputs: outputs.clone(), bias: job.bias, out, out_at: &out_at[..count] };

@@ -1,6 +1,9 @@
 //! Codes of a block: from their packed vectors to bytes, and their integer sums.
 
+use std::marker::PhantomData;
+
 use super::Xs;
+use crate::isa::Kernel;
 use crate::packed::Bits;
 use crate::simd::Simd;
 
@@ -24,6 +27,8 @@ pub(super) struct Four;
 pub(super) struct Five;
 pub(super) struct Six;
 pub(super) struct Eight;
+/// Codes of up to six bits in bytes of their own, as [`widen`] makes them.
+pub(super) struct Wide;
 
 impl Codes for Four {
     const BITS: Bits = Bits::Four;
@@ -109,6 +114,44 @@ impl Codes for Eight {
     unsafe fn word<S: Simd>(from: *const u8, (): (), i: usize) -> S::I32 {
         // SAFETY: the caller's promise.
         unsafe { S::load_bytes(from.add(64 * i)) }
+    }
+}
+
+impl Codes for Wide {
+    const BITS: Bits = Bits::Eight;
+    type Tops<S: Simd> = ();
+
+    #[inline(always)]
+    unsafe fn tops<S: Simd>(_: *const u8) {}
+
+    #[inline(always)]
+    unsafe fn word<S: Simd>(from: *const u8, (): (), i: usize) -> S::I32 {
+        // SAFETY: the caller's promise.
+        unsafe { S::load_bytes(from.add(64 * i)) }
+    }
+}
+
+/// Writes blocks of codes as bytes.
+pub(super) struct Widen<'a, C> {
+    /// As many blocks as `out` has.
+    pub(super) from: *const u8,
+    pub(super) out: &'a mut [[u8; 512]],
+    pub(super) codes: PhantomData<C>,
+}
+
+impl<C: Codes> Kernel for Widen<'_, C> {
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        for (b, out) in self.out.iter_mut().enumerate() {
+            // SAFETY: there are so many blocks, by the caller's promise.
+            unsafe {
+                let from = self.from.add(b * C::BITS.block_bytes());
+                let tops = C::tops::<S>(from);
+                for i in 0..8 {
+                    S::store_bytes(out.as_mut_ptr().add(64 * i), C::word::<S>(from, tops, i));
+                }
+            }
+        }
     }
 }
 

@@ -19,11 +19,9 @@ use crate::isa::{Isa, Kernel};
 use crate::packed::{Bits, Layout, Packed, Scales};
 use crate::shared::SharedOut;
 use crate::simd::{LANES, Simd};
-use codes::{Codes, Eight, Five, Four, Six};
+use codes::{Codes, Eight, Five, Four, Six, Wide, Widen};
 use scaling::{Affine, Centred, Groups, Halves, Scaling, Super, With};
 
-/// Bytes that one row is ahead of itself in asking for memory.
-const AHEAD: usize = 1536;
 /// Panels that one row reads at a time.
 pub(crate) const STREAMS: usize = 4;
 /// Blocks of a tile's rows that stay in the L1 cache, a multiple of those of every scaling's group, while as many panels pass.
@@ -31,7 +29,7 @@ const CACHED_BLOCKS: usize = 24;
 const CACHED_PANELS: usize = 8;
 /// Rows of the largest tile of plain weights.
 const MAX_PLAIN_ROWS: usize = 8;
-/// Rows that a caller may pass at once: a multiple of both.
+/// Rows that a caller may pass at once, a multiple of all.
 pub(crate) const MAX_ROWS: usize = 24;
 
 /// Panels of a weight.
@@ -50,8 +48,9 @@ pub(crate) enum Inputs<'a> {
     Plain(&'a [&'a [f32]]),
     /// One row, `[cols / 32]`, for codes.
     One(&'a [Block<1>]),
-    /// Groups of rows, `[groups, cols / 32]`, for codes. Rows that are none may hold anything.
-    Groups(&'a [Block<GROUP>]),
+    /// Groups of rows, `[groups, cols / 32]`, for codes. Rows that are none may hold anything. With them the codes of all
+    /// panels of the tile in bytes, `[panels, cols / 32]`, if [`widen`] has made them.
+    Groups(&'a [Block<GROUP>], Option<&'a [[u8; 512]]>),
 }
 
 /// What one call computes: `outputs` of each row, from the panel that holds the first of them on.
@@ -80,15 +79,15 @@ pub(crate) unsafe fn run(isa: Isa, tile: &Tile<'_, '_>) {
                     plain_rows(isa, tile, weights, xs, first);
                 }
             }
-            (Weights::Packed(packed), Inputs::One(blocks)) => codes::<1, 1>(isa, tile, packed, blocks, 0),
-            (Weights::Packed(packed), Inputs::Groups(blocks)) => {
+            (Weights::Packed(packed), Inputs::One(blocks)) => codes::<1, 1>(isa, tile, packed, blocks, None, 0),
+            (Weights::Packed(packed), Inputs::Groups(blocks, wide)) => {
                 let of_group = packed.cols / BLOCK;
-                let most = isa.tile_groups();
+                let most = packed.tiling.groups;
                 for (first, blocks) in (0..).step_by(most * GROUP).zip(blocks.chunks(most * of_group)) {
                     match blocks.len() / of_group {
-                        3 => codes::<12, GROUP>(isa, tile, packed, blocks, first),
-                        2 => codes::<8, GROUP>(isa, tile, packed, blocks, first),
-                        _ => codes::<4, GROUP>(isa, tile, packed, blocks, first),
+                        3 => codes::<12, GROUP>(isa, tile, packed, blocks, wide, first),
+                        2 => codes::<8, GROUP>(isa, tile, packed, blocks, wide, first),
+                        _ => codes::<4, GROUP>(isa, tile, packed, blocks, wide, first),
                     }
                 }
             }
@@ -153,14 +152,37 @@ unsafe fn codes<const R: usize, const W: usize>(
     tile: &Tile<'_, '_>,
     packed: &Packed,
     blocks: &[Block<W>],
+    wide: Option<&[[u8; 512]]>,
     first: usize,
 ) {
     let Layout::Blocks(bits, scales) = packed.layout else { unreachable!("plain weights take plain rows") };
     let stride = packed.cols / BLOCK;
     assert_eq!(blocks.len(), R / W * stride);
-    let rows = Rows::<R, W> { tile, packed, xs: Xs { blocks, stride }, first };
+    let (first_panel, panels) = (tile.outputs.start / LANES, tile.outputs.len().div_ceil(LANES));
+    let codes = match wide {
+        Some(wide) => {
+            assert_eq!(wide.len(), panels * stride);
+            CodesAt { start: wide.as_ptr().cast(), first_panel, panel_bytes: stride * 512 }
+        }
+        None => CodesAt {
+            start: packed.panel(first_panel).wrapping_add(packed.codes),
+            first_panel,
+            panel_bytes: packed.panel_bytes,
+        },
+    };
+    let rows = Rows::<R, W> { tile, packed, codes, xs: Xs { blocks, stride }, first };
     // SAFETY: passed on.
     unsafe {
+        if wide.is_some() {
+            return match scales {
+                Scales::Centred { zero: 8 } => rows.times::<Wide, _>(isa, Centred::<8>),
+                Scales::Centred { .. } => rows.times::<Wide, _>(isa, Centred::<16>),
+                Scales::Affine => rows.times::<Wide, _>(isa, With(Affine)),
+                Scales::Super => rows.times::<Wide, _>(isa, With(Super)),
+                Scales::Halves => rows.times::<Wide, _>(isa, Halves),
+                Scales::Groups { blocks: group, dtype } => rows.times::<Wide, _>(isa, With(Groups { group, dtype })),
+            };
+        }
         match (bits, scales) {
             (Bits::Four, Scales::Centred { .. }) => rows.times::<Four, _>(isa, Centred::<8>),
             (Bits::Five, Scales::Centred { .. }) => rows.times::<Five, _>(isa, Centred::<16>),
@@ -176,6 +198,39 @@ unsafe fn codes<const R: usize, const W: usize>(
             (_, Scales::Groups { blocks: group, dtype }) => rows.times::<Eight, _>(isa, With(Groups { group, dtype })),
         }
     }
+}
+
+/// Writes the codes of the panels that hold `outputs` as bytes, `[panels, cols / 32]`, for tiles of many rows. Returns whether
+/// the format has codes that gain by it.
+pub(crate) fn widen(isa: Isa, packed: &Packed, outputs: &Range<usize>, out: &mut Vec<[u8; 512]>) -> bool {
+    let Layout::Blocks(bits, _) = packed.layout else { return false };
+    if !packed.layout.is_narrow() {
+        return false;
+    }
+    let (blocks, panels) = (packed.cols / BLOCK, outputs.start / LANES..outputs.end.div_ceil(LANES));
+    out.resize(panels.len() * blocks, [0; 512]);
+    for (panel, out) in panels.zip(out.chunks_exact_mut(blocks)) {
+        let from = packed.panel(panel).wrapping_add(packed.codes);
+        // SAFETY: a panel holds the codes of so many blocks.
+        unsafe {
+            match bits {
+                Bits::Four => isa.run(Widen::<Four> { from, out, codes: PhantomData }),
+                Bits::Five => isa.run(Widen::<Five> { from, out, codes: PhantomData }),
+                _ => isa.run(Widen::<Six> { from, out, codes: PhantomData }),
+            }
+        }
+    }
+    true
+}
+
+/// Where the codes of panels are.
+#[derive(Clone, Copy)]
+struct CodesAt {
+    /// The codes of `first_panel`.
+    start: *const u8,
+    first_panel: usize,
+    /// From a panel's codes to the next one's.
+    panel_bytes: usize,
 }
 
 /// Rows in groups of `W`, `stride` blocks each.
@@ -274,6 +329,7 @@ impl<E: Element, const R: usize> Kernel for PlainRows<'_, '_, '_, E, R> {
 struct Rows<'a, 'b, 'c, const R: usize, const W: usize> {
     tile: &'a Tile<'b, 'c>,
     packed: &'a Packed,
+    codes: CodesAt,
     xs: Xs<'a, W>,
     first: usize,
 }
@@ -336,9 +392,12 @@ impl<C: Codes, F: Scaling, const R: usize, const W: usize> Times<'_, '_, '_, C, 
     /// As [`run`]; the machine has the instructions of `S`.
     #[inline(always)]
     unsafe fn add<S: Simd, const P: usize>(&self, panel: usize, range: Range<usize>, sums: &mut [[S::F32; R]; P]) {
-        let Times { rows: Rows { packed, xs, .. }, scaling, .. } = self;
+        let Times { rows: Rows { packed, codes, xs, .. }, scaling, .. } = self;
         let step = packed.panel_bytes / (packed.cols / BLOCK);
         let starts: [*const u8; P] = std::array::from_fn(|p| packed.panel(panel + p));
+        let codes: [*const u8; P] = std::array::from_fn(|p| {
+            codes.start.wrapping_add((panel + p - codes.first_panel) * codes.panel_bytes)
+        });
         // SAFETY: a panel holds the codes and scales of all blocks, and every row has as many.
         unsafe {
             for first in range.step_by(scaling.group()) {
@@ -351,7 +410,7 @@ impl<C: Codes, F: Scaling, const R: usize, const W: usize> Times<'_, '_, '_, C, 
                 for block in 0..scaling.group() {
                     let b = first + block;
                     // What comes next, at the pace at which panels are used up; then the panels after all of these.
-                    let mut ahead = b * step + AHEAD;
+                    let mut ahead = b * step + packed.tiling.ahead;
                     if ahead >= packed.panel_bytes {
                         ahead += (P - 1) * packed.panel_bytes;
                     }
@@ -362,8 +421,7 @@ impl<C: Codes, F: Scaling, const R: usize, const W: usize> Times<'_, '_, '_, C, 
                             }
                         }
                         let factors = F::factors::<S>(starts[p].add(scales), heads[p], block);
-                        let codes = starts[p].add(packed.codes + b * C::BITS.block_bytes());
-                        F::add::<S, C, R, W>(&mut sums[p], factors, codes, *xs, b);
+                        F::add::<S, C, R, W>(&mut sums[p], factors, codes[p].add(b * C::BITS.block_bytes()), *xs, b);
                     }
                 }
             }

@@ -29,7 +29,7 @@ use crate::shared::SharedOut;
 use crate::simd::LANES;
 
 /// Which values a packed weight holds, and how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Layout {
     /// Plain elements.
     Plain(DType),
@@ -38,7 +38,7 @@ pub(crate) enum Layout {
 }
 
 /// Bits of a code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Bits {
     Four,
     Five,
@@ -47,7 +47,7 @@ pub(crate) enum Bits {
 }
 
 /// How codes become values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Scales {
     /// `d (code - zero)`: for each block 16 f16.
     Centred { zero: u8 },
@@ -64,6 +64,7 @@ pub(crate) enum Scales {
 }
 
 /// A packed weight `[rows, cols]`.
+#[derive(Clone)]
 pub(crate) struct Packed {
     pub(crate) layout: Layout,
     pub(crate) cols: usize,
@@ -71,9 +72,21 @@ pub(crate) struct Packed {
     pub(crate) codes: usize,
     /// Bytes of a panel.
     pub(crate) panel_bytes: usize,
+    pub(crate) tiling: Tiling,
     /// Memory of several weights, and where this one's lines begin.
     memory: Arc<Large<Line>>,
     at: usize,
+}
+
+/// How a weight's panels are walked through. It has no influence on any output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tiling {
+    /// Groups of rows of a tile.
+    pub(crate) groups: usize,
+    /// Whether a task on many rows turns its codes into bytes first.
+    pub(crate) widens: bool,
+    /// Bytes that a single row is ahead of itself in asking for memory.
+    pub(crate) ahead: usize,
 }
 
 /// A cache line.
@@ -120,6 +133,11 @@ impl Layout {
     /// Whether activations are multiplied in eight bits.
     pub(crate) fn is_quantised(self) -> bool {
         matches!(self, Layout::Blocks(..))
+    }
+
+    /// Whether codes have fewer than eight bits.
+    pub(crate) fn is_narrow(self) -> bool {
+        matches!(self, Layout::Blocks(bits, _) if bits != Bits::Eight)
     }
 
     /// Bytes of a panel's codes and scales.
@@ -202,8 +220,9 @@ impl Plan {
 
     /// The weight, once it lies in `memory` from line `at` on.
     pub(crate) fn packed(&self, memory: Arc<Large<Line>>, at: usize) -> Packed {
+        let tiling = Tiling { groups: 1, widens: false, ahead: 1536 };
         let Plan { layout, cols, codes, panel_bytes, .. } = *self;
-        Packed { layout, cols, codes, panel_bytes, memory, at }
+        Packed { layout, cols, codes, panel_bytes, tiling, memory, at }
     }
 }
 

@@ -121,6 +121,14 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn store_bytes(to: *mut u8, a: Self::I32) {
+        unsafe {
+            _mm256_storeu_si256(to.cast(), a[0]);
+            _mm256_storeu_si256(to.add(32).cast(), a[1]);
+        }
+    }
+
+    #[inline(always)]
     unsafe fn store_f32(to: *mut f32, a: Self::F32) {
         unsafe {
             _mm256_storeu_ps(to, a[0]);

@@ -92,6 +92,11 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn store_bytes(to: *mut u8, a: Self::I32) {
+        unsafe { _mm512_storeu_si512(to.cast(), a) }
+    }
+
+    #[inline(always)]
     unsafe fn store_f32(to: *mut f32, a: Self::F32) {
         unsafe { _mm512_storeu_ps(to, a) }
     }

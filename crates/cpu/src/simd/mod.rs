@@ -33,7 +33,7 @@ pub(crate) fn prefetch_l2(at: *const u8) {
 ///
 /// # Safety
 /// Of all methods: the machine has the instruction set, and pointers are valid for what is read or written: 64 bytes by
-/// `load_bytes`, `load_f32` and `store_f32`, 32 by `load_f16` and `load_bf16`, 16 by `load_u8`, `load_i8` and `store_i8`.
+/// `load_bytes`, `store_bytes`, `load_f32` and `store_f32`, 32 by `load_f16` and `load_bf16`, 16 by `load_u8`, `load_i8` and `store_i8`.
 pub(crate) trait Simd {
     /// 16 lanes of i32, or 64 bytes.
     type I32: Copy;
@@ -60,6 +60,7 @@ pub(crate) trait Simd {
     unsafe fn load_f16(from: *const u16) -> Self::F32;
     unsafe fn load_bf16(from: *const u16) -> Self::F32;
     unsafe fn store_f32(to: *mut f32, a: Self::F32);
+    unsafe fn store_bytes(to: *mut u8, a: Self::I32);
     unsafe fn mul(a: Self::F32, b: Self::F32) -> Self::F32;
     /// `a · b + c`, rounded once.
     unsafe fn fma(a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32;

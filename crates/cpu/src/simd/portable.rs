@@ -138,6 +138,12 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    unsafe fn store_bytes(to: *mut u8, a: Self::I32) {
+        // SAFETY: 64 bytes are writable by the caller's promise.
+        unsafe { to.cast::<[i32; LANES]>().write_unaligned(lanes(|l| a[l].to_le())) }
+    }
+
+    #[inline(always)]
     unsafe fn store_f32(to: *mut f32, a: Self::F32) {
         // SAFETY: 64 bytes are writable by the caller's promise.
         unsafe { to.cast::<[f32; LANES]>().write_unaligned(a) }

@@ -1,6 +1,7 @@
 //! Which tiles, and how far ahead to ask for memory: chosen by measurement when weights are loaded, among forms that give the
 //! same bits.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use crate::activations::{BLOCK, Block, GROUP};
@@ -13,22 +14,33 @@ use crate::simd::LANES;
 
 /// Panels that are multiplied by many rows to compare tiles.
 const PANELS: usize = 8;
-/// Bytes of panels that are multiplied by one row to compare distances.
-const BYTES: usize = 8 << 20;
-/// Each form is timed as often, and its best time counts: other programs disturb single ones.
-const TIMES: usize = 3;
+/// Bytes of panels that are multiplied by one row to compare distances, other ones each time: as in a model, no cache has them.
+const BYTES: usize = 4 << 20;
+/// Rounds in which every form is timed once. Its best time counts, since other programs disturb single ones, and a form has to
+/// be better by a margin than those before it.
+const ROUNDS: usize = 10;
+const MARGIN: f64 = 0.97;
+/// Times that a tile is multiplied in a round: long enough for the clock.
+const TILES: usize = 3;
 /// Distances in bytes.
-const AHEAD: [usize; 3] = [768, 1536, 3072];
+const AHEAD: [usize; 3] = [1536, 768, 3072];
 
 /// The best form for weights like `packed`, which has `rows` outputs and whose codes are multiplied by blocks.
 pub(crate) fn tiling(isa: Isa, pool: &mut Pool, packed: &Packed, rows: usize) -> Tiling {
     let widens: &[bool] = if packed.layout.is_narrow() { &[false, true] } else { &[false] };
-    let tiles = (1..=isa.tile_groups()).flat_map(|groups| widens.iter().map(move |&widens| (groups, widens)));
-    let (groups, widens) = best(tiles, |(groups, widens)| {
+    let tiles = (1..=isa.tile_groups()).rev().flat_map(|groups| widens.iter().map(move |&widens| (groups, widens)));
+    let tiles: Vec<(usize, bool)> = tiles.collect();
+    let (groups, widens) = best(&tiles, |(groups, widens)| {
         many_rows(isa, &with(packed, Tiling { groups, widens, ..packed.tiling }), rows.min(PANELS * LANES))
     });
     let tiling = Tiling { groups, widens, ..packed.tiling };
-    let ahead = best(AHEAD, |ahead| one_row(isa, pool, &with(packed, Tiling { ahead, ..tiling }), rows));
+    let mut first = 0;
+    let ahead = best(&AHEAD, |ahead| {
+        let outputs = first..rows.min(first + (BYTES / packed.panel_bytes / STREAMS).max(1) * STREAMS * LANES);
+        first = if outputs.end == rows { 0 } else { outputs.end };
+        one_row(isa, pool, &with(packed, Tiling { ahead, ..tiling }), outputs)
+    });
+    eprintln!("TUNE {:?} {groups} {widens} {ahead}", packed.layout);
     Tiling { ahead, ..tiling }
 }
 
@@ -38,9 +50,13 @@ fn with(packed: &Packed, tiling: Tiling) -> Packed {
     packed
 }
 
-fn best<T: Copy>(forms: impl IntoIterator<Item = T>, mut seconds: impl FnMut(T) -> f64) -> T {
-    let times = forms.into_iter().map(|form| (form, (0..TIMES).map(|_| seconds(form)).fold(f64::INFINITY, f64::min)));
-    times.min_by(|a, b| a.1.total_cmp(&b.1)).expect("there are forms").0
+fn best<T: Copy>(forms: &[T], mut seconds: impl FnMut(T) -> f64) -> T {
+    let mut times = vec![f64::INFINITY; forms.len()];
+    for _ in 0..ROUNDS {
+        times.iter_mut().zip(forms).for_each(|(time, form)| *time = time.min(seconds(*form)));
+    }
+    let better = |best: usize, i: usize| if times[i] < times[best] * MARGIN { i } else { best };
+    forms[(0..forms.len()).fold(0, better)]
 }
 
 /// Seconds for a tile of rows, without the time to widen codes, which all rows of a task share.
@@ -60,23 +76,23 @@ fn many_rows(isa: Isa, packed: &Packed, outputs: usize) -> f64 {
     };
     let start = Instant::now();
     // SAFETY: the outputs are ours alone.
-    unsafe { kernel::run(isa, &tile) };
+    (0..TILES).for_each(|_| unsafe { kernel::run(isa, &tile) });
     start.elapsed().as_secs_f64()
 }
 
-/// Seconds for a row on all threads.
-fn one_row(isa: Isa, pool: &mut Pool, packed: &Packed, rows: usize) -> f64 {
+/// Seconds for an output of a row, on all threads.
+fn one_row(isa: Isa, pool: &mut Pool, packed: &Packed, outputs: Range<usize>) -> f64 {
     let row = vec![Block::<1>::ZERO; packed.cols / BLOCK];
-    let outputs = rows.min((BYTES / packed.panel_bytes).max(1) * LANES);
-    let mut out = vec![0.0; outputs];
+    let mut out = vec![0.0; outputs.end];
     let out = SharedOut::new(&mut out);
     let step = STREAMS * LANES;
     let start = Instant::now();
-    pool.each(outputs.div_ceil(step), |task| {
+    pool.each(outputs.len().div_ceil(step), |task| {
+        let first = outputs.start + task * step;
         let tile = Tile {
             weights: Weights::Packed(packed),
             inputs: Inputs::One(&row),
-            outputs: task * step..outputs.min((task + 1) * step),
+            outputs: first..outputs.end.min(first + step),
             bias: None,
             out: &out,
             out_at: &[0],
@@ -84,5 +100,5 @@ fn one_row(isa: Isa, pool: &mut Pool, packed: &Packed, rows: usize) -> f64 {
         // SAFETY: tasks have disjoint outputs.
         unsafe { kernel::run(isa, &tile) };
     });
-    start.elapsed().as_secs_f64()
+    start.elapsed().as_secs_f64() / outputs.len() as f64
 }

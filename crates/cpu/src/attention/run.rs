@@ -71,6 +71,8 @@ pub(super) struct Pages<'a, E> {
 trait Source {
     type Element: Element;
     fn page(&self, slot: usize, part: Part) -> &[<Self::Element as Element>::Stored];
+    /// The keys at `slot`, where the next run begins, if they are there already.
+    fn next_run(&self, slot: usize) -> Option<*const <Self::Element as Element>::Stored>;
 }
 
 impl<E: KvElement> Source for Pages<'_, E> {
@@ -81,6 +83,11 @@ impl<E: KvElement> Source for Pages<'_, E> {
         let (group, _) = self.kv.layout().layers[self.op.layer];
         let page = self.batch.context(self.row).pages[group][slot / PAGE_TOKENS];
         E::page(self.kv.head_page(self.op.layer, page, part, self.kv_head))
+    }
+
+    #[inline(always)]
+    fn next_run(&self, slot: usize) -> Option<*const E::Stored> {
+        Some(self.page(slot, Part::Key).as_ptr())
     }
 }
 
@@ -102,6 +109,11 @@ impl Source for Widened<'_> {
             Part::Value => self.values,
         };
         &of[(slot / PAGE_TOKENS - self.first_page) * self.page..][..self.page]
+    }
+
+    #[inline(always)]
+    fn next_run(&self, _: usize) -> Option<*const f32> {
+        None
     }
 }
 
@@ -227,13 +239,23 @@ unsafe fn tile<S: Simd, E: KvElement, N: Source>(
     let some = || there.iter().filter(|there| !there.is_empty());
     let start = some().map(|there| there.start).min().unwrap_or(0) / LANES * LANES;
     let end = some().map(|there| there.end).max().unwrap_or(0);
+    // Values that all queries see are loaded once; a query's own come before and after.
+    let common = there.iter().fold(0..usize::MAX, |all, there| intersection(&all, there));
+    // Pages are used in this order: keys, values that all see, and in the next run keys again.
+    let further = queries.iter().any(|query| query.visible.end.min(query.in_place) > run.end);
+    let after_keys = || if common.is_empty() { None } else { Some(near.page(common.start, Part::Value).as_ptr()) };
+    let after_values = || if further { near.next_run(run.end) } else { None };
+
     let mut slot = start;
     while slot < end {
         let (first, next) = (slot % PAGE_TOKENS, (slot / PAGE_TOKENS + 1) * PAGE_TOKENS);
         let last = first + next.min(end) - slot;
+        let keys = near.page(slot, Part::Key);
+        let ahead = if next < end { Some(near.page(next, Part::Key).as_ptr()) } else { after_keys() };
         // SAFETY: passed on.
         unsafe {
-            score::<S, N::Element>(qs, near.page(slot, Part::Key), (first, last), slot - run.start, scores);
+            let ahead = ahead.unwrap_or(keys.as_ptr());
+            score::<S, N::Element>(qs, keys, ahead, (first, last), slot - run.start, scores);
         }
         slot = next;
     }
@@ -258,8 +280,6 @@ unsafe fn tile<S: Simd, E: KvElement, N: Source>(
         sums[r * dim..][..dim].iter_mut().for_each(|sum| *sum *= old);
     }
 
-    // Values that all queries see are loaded once; a query's own come before and after.
-    let common = there.iter().fold(0..usize::MAX, |all, there| intersection(&all, there));
     for (r, sums) in sums.chunks_exact_mut(dim).enumerate() {
         let before = seen[r].start..if common.is_empty() { seen[r].end } else { common.start };
         // SAFETY: passed on.
@@ -274,9 +294,15 @@ unsafe fn tile<S: Simd, E: KvElement, N: Source>(
         for (weights, scores) in weights.iter_mut().zip(&*scores) {
             *weights = &scores[position - run.start..][..tokens];
         }
+        let values = &page[first * dim..][..tokens * dim];
+        let next = position + tokens;
+        let ahead = if next < common.end { Some(near.page(next, Part::Value).as_ptr()) } else { after_values() };
         // SAFETY: passed on.
-        unsafe { accumulate::<S, N::Element>(&page[first * dim..][..tokens * dim], &weights[..count], dim, sums) };
-        position += tokens;
+        unsafe {
+            let ahead = ahead.unwrap_or(values.as_ptr());
+            accumulate::<S, N::Element>(values, ahead, &weights[..count], dim, sums);
+        }
+        position = next;
     }
     for (r, sums) in sums.chunks_exact_mut(dim).enumerate().filter(|_| !common.is_empty()) {
         // SAFETY: passed on.
@@ -302,7 +328,7 @@ unsafe fn own_values<S: Simd, E: KvElement>(
         let slot = pages.batch.key_slot(row, position);
         let values = &pages.page(slot, Part::Value)[slot % PAGE_TOKENS * dim..][..dim];
         // SAFETY: passed on.
-        unsafe { accumulate::<S, E>(values, &[&weights[position - run.start..][..1]], dim, sums) }
+        unsafe { accumulate::<S, E>(values, values.as_ptr(), &[&weights[position - run.start..][..1]], dim, sums) }
     }
 }
 

@@ -26,7 +26,7 @@ macro_rules! by_queries {
 }
 
 /// Scores of the keys of whole vectors from token `first` to `end` of a page, to `scores[..][at..]`. `qs`: one to
-/// [`TILE`] queries `[dim]`; `keys`: `[dim, 64]`.
+/// [`TILE`] queries `[dim]`; `keys`: `[dim, 64]`; `next`: a page to fetch meanwhile, or this one.
 ///
 /// # Safety
 /// The machine has the instructions of `S`.
@@ -34,15 +34,17 @@ macro_rules! by_queries {
 pub(super) unsafe fn score<S: Simd, E: Element>(
     qs: &[&[f32]],
     keys: &[E::Stored],
+    next: *const E::Stored,
     (first, end): (usize, usize),
     at: usize,
     scores: &mut [Scores],
 ) {
+    let ahead = next.addr().wrapping_sub(keys.as_ptr().addr());
     let dim = keys.len() / PAGE_TOKENS;
     assert!(qs.len() <= TILE && scores.len() == qs.len() && qs.iter().all(|q| q.len() == dim));
     assert!(first % LANES == 0 && end <= PAGE_TOKENS && at + (end - first).next_multiple_of(LANES) <= RUN_TOKENS);
     // SAFETY: in bounds by the assertions.
-    unsafe { by_queries!(qs.len(), scores_of::<S, E>(qs, keys, (first, end), at, scores)) }
+    unsafe { by_queries!(qs.len(), scores_of::<S, E>(qs, keys, ahead, (first, end), at, scores)) }
 }
 
 /// # Safety
@@ -51,6 +53,7 @@ pub(super) unsafe fn score<S: Simd, E: Element>(
 unsafe fn scores_of<S: Simd, E: Element, const R: usize, const V: usize>(
     qs: &[&[f32]],
     keys: &[E::Stored],
+    ahead: usize,
     (first, end): (usize, usize),
     at: usize,
     scores: &mut [Scores],
@@ -59,11 +62,11 @@ unsafe fn scores_of<S: Simd, E: Element, const R: usize, const V: usize>(
     // SAFETY: passed on.
     unsafe {
         while token + V * LANES <= end {
-            scores_at::<S, E, R, V>(qs, keys, token, at + token - first, scores);
+            scores_at::<S, E, R, V>(qs, keys, ahead, token, at + token - first, scores);
             token += V * LANES;
         }
         while token < end {
-            scores_at::<S, E, R, 1>(qs, keys, token, at + token - first, scores);
+            scores_at::<S, E, R, 1>(qs, keys, ahead, token, at + token - first, scores);
             token += LANES;
         }
     }
@@ -75,6 +78,7 @@ unsafe fn scores_of<S: Simd, E: Element, const R: usize, const V: usize>(
 unsafe fn scores_at<S: Simd, E: Element, const R: usize, const V: usize>(
     qs: &[&[f32]],
     keys: &[E::Stored],
+    ahead: usize,
     token: usize,
     at: usize,
     scores: &mut [Scores],
@@ -84,6 +88,7 @@ unsafe fn scores_at<S: Simd, E: Element, const R: usize, const V: usize>(
         let mut sums = [[S::splat(0.0); V]; R];
         for i in 0..keys.len() / PAGE_TOKENS {
             let keys = keys.as_ptr().add(i * PAGE_TOKENS + token);
+            fetch::<S, _, V>(keys, ahead);
             let mut k = [S::splat(0.0); V];
             for (v, k) in k.iter_mut().enumerate() {
                 *k = E::load::<S>(keys.add(v * LANES));
@@ -103,23 +108,37 @@ unsafe fn scores_at<S: Simd, E: Element, const R: usize, const V: usize>(
     }
 }
 
+/// Fetches what is `ahead` bytes after `V` vectors.
+///
+/// # Safety
+/// The machine has the instructions of `S`.
+#[inline(always)]
+unsafe fn fetch<S: Simd, T, const V: usize>(vectors: *const T, ahead: usize) {
+    for at in (0..V * LANES * size_of::<T>()).step_by(64) {
+        // SAFETY: the caller's promise; any address will do.
+        unsafe { S::prefetch(vectors.cast::<u8>().wrapping_add(ahead + at)) }
+    }
+}
+
 /// `sums[r] += Σ weights[r][j] · values[j]`, in order of `j`. `weights`: one to [`TILE`] queries `[count]`; `values`:
-/// `[count, dim]`; `sums`: `[queries, dim]`.
+/// `[count, dim]`; `next`: values to fetch meanwhile, or these; `sums`: `[queries, dim]`.
 ///
 /// # Safety
 /// The machine has the instructions of `S`.
 #[inline(always)]
 pub(super) unsafe fn accumulate<S: Simd, E: Element>(
     values: &[E::Stored],
+    next: *const E::Stored,
     weights: &[&[f32]],
     dim: usize,
     sums: &mut [f32],
 ) {
+    let ahead = next.addr().wrapping_sub(values.as_ptr().addr());
     let count = weights[0].len();
     assert!(weights.len() <= TILE && weights.iter().all(|w| w.len() == count));
     assert!(values.len() == count * dim && sums.len() == weights.len() * dim);
     // SAFETY: in bounds by the assertions.
-    unsafe { by_queries!(weights.len(), sums_of::<S, E>(values, weights, dim, sums)) }
+    unsafe { by_queries!(weights.len(), sums_of::<S, E>(values, ahead, weights, dim, sums)) }
     for (weights, sums) in weights.iter().zip(sums.chunks_exact_mut(dim)) {
         for (i, sum) in sums.iter_mut().enumerate().skip(dim / LANES * LANES) {
             for (weight, values) in weights.iter().zip(values.chunks_exact(dim)) {
@@ -136,6 +155,7 @@ pub(super) unsafe fn accumulate<S: Simd, E: Element>(
 #[inline(always)]
 unsafe fn sums_of<S: Simd, E: Element, const R: usize, const V: usize>(
     values: &[E::Stored],
+    ahead: usize,
     weights: &[&[f32]],
     dim: usize,
     sums: &mut [f32],
@@ -144,11 +164,11 @@ unsafe fn sums_of<S: Simd, E: Element, const R: usize, const V: usize>(
     // SAFETY: passed on.
     unsafe {
         while at + V * LANES <= dim {
-            sums_at::<S, E, R, V>(values, weights, dim, at, sums);
+            sums_at::<S, E, R, V>(values, ahead, weights, dim, at, sums);
             at += V * LANES;
         }
         while at + LANES <= dim {
-            sums_at::<S, E, R, 1>(values, weights, dim, at, sums);
+            sums_at::<S, E, R, 1>(values, ahead, weights, dim, at, sums);
             at += LANES;
         }
     }
@@ -159,6 +179,7 @@ unsafe fn sums_of<S: Simd, E: Element, const R: usize, const V: usize>(
 #[inline(always)]
 unsafe fn sums_at<S: Simd, E: Element, const R: usize, const V: usize>(
     values: &[E::Stored],
+    ahead: usize,
     weights: &[&[f32]],
     dim: usize,
     at: usize,
@@ -175,6 +196,7 @@ unsafe fn sums_at<S: Simd, E: Element, const R: usize, const V: usize>(
         }
         for j in 0..weights[0].len() {
             let values = values.as_ptr().add(j * dim + at);
+            fetch::<S, _, V>(values, ahead);
             let mut value = [S::splat(0.0); V];
             for (v, value) in value.iter_mut().enumerate() {
                 *value = E::load::<S>(values.add(v * LANES));

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use kapitsa_cpu::{Activations, Cpu, CpuOptions, float_peak, integer_peak, read_bandwidth};
 use kapitsa_ops::kv::{KvLayout, KvShape, PAGE_TOKENS, PageId};
-use kapitsa_ops::{Backend, Batch, Capacity, Program, Recorder, SequenceContext, Tensor};
+use kapitsa_ops::{Backend, Batch, Capacity, Outputs, Program, Recorder, SequenceContext, Tensor};
 use kapitsa_tensor::{DType, Format, GgufType, Weight};
 use kapitsa_testkit::random::Rng;
 
@@ -109,7 +109,11 @@ impl Bench {
         let layout = KvLayout::new(DType::F16, &[KvShape { kv_heads: 1, head_dim: 1, window: None }]);
         let mut cpu = self.cpu(layout, &programs);
         let batch = batch(0, rows, vec![]);
-        let seconds = median(|i| drop(cpu.run(&programs[i % copies], &batch).expect("memory")));
+        let mut results = Outputs::default();
+        let seconds = median(|i| {
+            results.clear();
+            cpu.run(&programs[i % copies], &batch, &mut results).expect("memory");
+        });
         let integers = !matches!(format, Format::Bf16 | Format::F16 | Format::F32);
         if rows < 16 {
             self.read(&name, seconds, weight.bytes());
@@ -140,7 +144,11 @@ impl Bench {
         let pages: Vec<PageId> = (0..context.div_ceil(PAGE_TOKENS) as u32).map(PageId).collect();
         cpu.reserve(0, pages.len()).expect("memory");
         let batch = batch(context - rows, rows, pages);
-        let seconds = median(|i| drop(cpu.run(&programs[i % layers], &batch).expect("memory")));
+        let mut results = Outputs::default();
+        let seconds = median(|i| {
+            results.clear();
+            cpu.run(&programs[i % layers], &batch, &mut results).expect("memory");
+        });
         if rows < 16 {
             self.read(&name, seconds, layout.token_bytes() / layers * context);
         } else {

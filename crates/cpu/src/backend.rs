@@ -155,7 +155,7 @@ impl Backend for Cpu {
         self.kv.reserve(group, pages)
     }
 
-    fn run(&mut self, program: &Program, batch: &Batch) -> Result<Outputs, DeviceError> {
+    fn run(&mut self, program: &Program, batch: &Batch, outputs: &mut Outputs) -> Result<(), DeviceError> {
         if self.arena.len() < program.arena_len() {
             self.arena = Large::zeros(program.arena_len(), "activations")?;
         }
@@ -168,9 +168,8 @@ impl Backend for Cpu {
             ops = &ops[step.run(ops)..];
         }
         let memory = step.memory;
-        Ok(Outputs {
-            logits: memory.read(program.logits()).to_vec(),
-            taps: program.taps().iter().map(|(tap, x)| (*tap, memory.read(*x).to_vec())).collect(),
-        })
+        outputs.logits.extend_from_slice(memory.read(program.logits()));
+        program.taps().iter().for_each(|(tap, x)| outputs.add(*tap, memory.read(*x)));
+        Ok(())
     }
 }

@@ -11,7 +11,7 @@ use common::shuffled_pages;
 use kapitsa_cpu::{Activations, Cpu, CpuOptions, Isa};
 use kapitsa_ops::kv::{KvLayout, KvShape};
 use kapitsa_ops::reference::Reference;
-use kapitsa_ops::{Backend, Batch, Capacity, Frequencies, PairLayout, Recorder, SequenceContext, Tensor, Vector};
+use kapitsa_ops::{Backend, Batch, Capacity, Frequencies, Outputs, PairLayout, Recorder, SequenceContext, Tensor, Vector};
 use kapitsa_tensor::{DType, Format, Weight};
 use kapitsa_testkit::random::Rng;
 use proptest::prelude::*;
@@ -47,7 +47,9 @@ fn check(batch: &Batch, layout: KvLayout, pages: usize, tolerance: f32, op: impl
     let run = |mut backend: Box<dyn Backend>| {
         backend.load(&program, &mut |_| {}).unwrap();
         backend.reserve(0, pages).unwrap();
-        backend.run(&program, &batch).unwrap().logits
+        let mut outputs = Outputs::default();
+        backend.run(&program, &batch, &mut outputs).unwrap();
+        outputs.logits
     };
     let expected = run(Box::new(Reference::new(layout.clone())));
     for activations in [Activations::F32, Activations::Int8] {

@@ -59,14 +59,14 @@ impl Runner {
         Ok(())
     }
 
-    /// One forward pass over `batch` that also returns the tensors at `taps`.
+    /// One forward pass over `batch`, whose logits and tensors at `taps` are added to `outputs`.
     ///
     /// # Errors
     /// If the backend fails.
     ///
     /// # Panics
     /// If a token is outside the model's vocabulary or a page is missing.
-    pub fn run(&mut self, batch: &Batch, taps: &[Tap]) -> Result<Outputs, DeviceError> {
+    pub fn run(&mut self, batch: &Batch, taps: &[Tap], outputs: &mut Outputs) -> Result<(), DeviceError> {
         let vocab = self.model.info().vocab;
         assert!((0..batch.len()).all(|row| (batch.token(row) as usize) < vocab), "a token is outside the vocabulary");
         let capacity = Capacity { rows: bucket(batch.len()), wanted: bucket(batch.wanted().len()) };
@@ -74,7 +74,7 @@ impl Runner {
             .programs
             .entry((capacity, taps.to_vec()))
             .or_insert_with_key(|(capacity, taps)| record(&*self.model, *capacity, taps));
-        self.backend.run(program, batch)
+        self.backend.run(program, batch, outputs)
     }
 }
 

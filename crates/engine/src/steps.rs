@@ -10,20 +10,27 @@ use kapitsa_ops::{Batch, DeviceError, Outputs, SequenceContext};
 use crate::reply::{Progress, Reply};
 use crate::request::{EngineError, Event};
 use crate::runner::Runner;
-use crate::sample::Scratch;
+use crate::sample;
 use crate::scheduler::{Part, RequestId};
 use crate::shared::{LogitsJob, Shared, State};
 
 /// Rows of one forward pass when the logits of all are wanted: a vocabulary of 150K makes 40 MB of them.
 const WANTED_ROWS: usize = 64;
 
+/// Kept from step to step.
+#[derive(Default)]
+struct Memory {
+    outputs: Outputs,
+    sampling: sample::Scratch,
+}
+
 /// Runs steps until the engine is dropped.
 pub(crate) fn serve(shared: &Shared, mut runner: Runner) {
     let mut replies = HashMap::new();
-    let mut scratch = Scratch::default();
+    let mut memory = Memory::default();
     let _end = End(shared); // before the replies go: whoever hears that they ended finds the engine stopped
     while let Some(Work { parts, pages, job }) = wait(shared, &mut replies) {
-        step(shared, &mut runner, &mut replies, &parts, pages, &mut scratch);
+        step(shared, &mut runner, &mut replies, &parts, pages, &mut memory);
         if let Some(job) = job {
             let result = caught(|| Ok(logits(shared, &mut runner, &job)?));
             // Whoever asked may have gone.
@@ -76,17 +83,18 @@ fn step(
     replies: &mut HashMap<RequestId, Reply>,
     parts: &[Part],
     pages: usize,
-    scratch: &mut Scratch,
+    memory: &mut Memory,
 ) {
     if parts.is_empty() {
         return;
     }
     let started = Instant::now();
-    match caught(|| Ok(runner.reserve(pages).and_then(|()| forward(runner, replies, parts))?)) {
-        Ok(outputs) => take_in(shared, replies, parts, &outputs, scratch, started),
+    memory.outputs.clear();
+    match caught(|| Ok(runner.reserve(pages).and_then(|()| forward(runner, replies, parts, &mut memory.outputs))?)) {
+        Ok(()) => take_in(shared, replies, parts, memory, started),
         Err(error) if parts.len() == 1 => fail(shared, replies, parts, &error),
         Err(_) => {
-            parts.iter().for_each(|part| step(shared, runner, replies, std::slice::from_ref(part), pages, scratch))
+            parts.iter().for_each(|part| step(shared, runner, replies, std::slice::from_ref(part), pages, memory))
         }
     }
 }
@@ -101,7 +109,12 @@ fn caught<T>(work: impl FnOnce() -> Result<T, EngineError>) -> Result<T, EngineE
 }
 
 /// One forward pass over all parts.
-fn forward(runner: &mut Runner, replies: &HashMap<RequestId, Reply>, parts: &[Part]) -> Result<Outputs, DeviceError> {
+fn forward(
+    runner: &mut Runner,
+    replies: &HashMap<RequestId, Reply>,
+    parts: &[Part],
+    outputs: &mut Outputs,
+) -> Result<(), DeviceError> {
     let mut batch = Batch::new();
     for part in parts {
         let last = add_rows(&mut batch, runner.groups(), part.cached, &part.pages, replies[&part.id].tokens_of(part));
@@ -109,7 +122,7 @@ fn forward(runner: &mut Runner, replies: &HashMap<RequestId, Reply>, parts: &[Pa
             batch.want(last);
         }
     }
-    runner.run(&batch, &[])
+    runner.run(&batch, &[], outputs)
 }
 
 /// Adds rows that continue a sequence of `cached` tokens; returns the index of the last.
@@ -124,19 +137,19 @@ fn take_in(
     shared: &Shared,
     replies: &mut HashMap<RequestId, Reply>,
     parts: &[Part],
-    outputs: &Outputs,
-    scratch: &mut Scratch,
+    memory: &mut Memory,
     started: Instant,
 ) {
     let wanted = parts.iter().filter(|part| part.is_last).count();
-    let mut rows = outputs.logits.chunks_exact((outputs.logits.len() / wanted.max(1)).max(1));
+    let Memory { outputs: Outputs { logits, .. }, sampling } = memory;
+    let mut rows = logits.chunks_exact((logits.len() / wanted.max(1)).max(1));
     let mut steps: Vec<(Progress, Vec<Event>)> = Vec::with_capacity(parts.len());
     let mut read = 0;
     for part in parts {
         let row = if part.is_last { rows.next() } else { None };
         let reply = replies.get_mut(&part.id).expect("a reply of this step");
         let told = reply.told();
-        let step = caught(|| Ok(reply.step(part, row, scratch)));
+        let step = caught(|| Ok(reply.step(part, row, sampling)));
         read += reply.told() - told;
         steps.push(step.unwrap_or_else(|error| (Progress::Ends, vec![Event::Failed(error)])));
     }
@@ -186,7 +199,7 @@ fn logits(shared: &Shared, runner: &mut Runner, job: &LogitsJob) -> Result<Outpu
             let mut batch = Batch::new();
             let last = add_rows(&mut batch, runner.groups(), cached, &pages, chunk);
             (0..=last).for_each(|row| batch.want(row));
-            all.extend(runner.run(&batch, &job.taps)?);
+            runner.run(&batch, &job.taps, &mut all)?;
             cached += chunk.len();
             Ok(())
         })

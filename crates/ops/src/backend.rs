@@ -4,7 +4,7 @@ use kapitsa_tensor::Weight;
 
 use crate::{Batch, Program, Tap};
 
-/// What a step computed.
+/// What steps computed. A step adds its rows.
 #[derive(Clone, Debug, Default)]
 pub struct Outputs {
     /// Logits of the wanted rows, `[wanted, vocab]`.
@@ -14,13 +14,17 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// Appends the rows of a run of the same program.
-    pub fn extend(&mut self, more: Outputs) {
-        self.logits.extend(more.logits);
-        if self.taps.is_empty() {
-            self.taps = more.taps;
-        } else {
-            self.taps.iter_mut().zip(more.taps).for_each(|(all, more)| all.1.extend(more.1));
+    /// Removes all rows and keeps their memory.
+    pub fn clear(&mut self) {
+        self.logits.clear();
+        self.taps.iter_mut().for_each(|(_, rows)| rows.clear());
+    }
+
+    /// Adds rows of `tap`.
+    pub fn add(&mut self, tap: Tap, rows: &[f32]) {
+        match self.taps.iter_mut().find(|(of, _)| *of == tap) {
+            Some((_, all)) => all.extend_from_slice(rows),
+            None => self.taps.push((tap, rows.to_vec())),
         }
     }
 }
@@ -64,9 +68,10 @@ pub trait Backend: Send {
     /// If memory is short.
     fn reserve(&mut self, group: usize, pages: usize) -> Result<(), DeviceError>;
 
-    /// Runs `program`, whose weights have been loaded, on `batch`. Rows write their keys and values to their slots; pages must have been reserved.
+    /// Runs `program`, whose weights have been loaded, on `batch`, and adds what it computes to `outputs`. Rows write their keys
+    /// and values to their slots; pages must have been reserved.
     ///
     /// # Errors
     /// If the device fails or memory for the arena is short.
-    fn run(&mut self, program: &Program, batch: &Batch) -> Result<Outputs, DeviceError>;
+    fn run(&mut self, program: &Program, batch: &Batch, outputs: &mut Outputs) -> Result<(), DeviceError>;
 }

@@ -28,16 +28,15 @@ impl Backend for Reference {
         self.kv.reserve(group, pages)
     }
 
-    fn run(&mut self, program: &Program, batch: &Batch) -> Result<Outputs, DeviceError> {
+    fn run(&mut self, program: &Program, batch: &Batch, outputs: &mut Outputs) -> Result<(), DeviceError> {
         self.arena.resize(self.arena.len().max(program.arena_len()), 0.0);
         let mut memory = Memory { program, batch, arena: &mut self.arena, kv: &mut self.kv };
         for op in program.ops() {
             op.rule().reference(&mut memory);
         }
-        Ok(Outputs {
-            logits: memory.read(&program.logits()),
-            taps: program.taps().iter().map(|(tap, x)| (*tap, memory.read(x))).collect(),
-        })
+        outputs.logits.extend(memory.read(&program.logits()));
+        program.taps().iter().for_each(|(tap, x)| outputs.add(*tap, &memory.read(x)));
+        Ok(())
     }
 }
 

@@ -28,14 +28,18 @@ impl Route {
     /// Chooses for one row: `logits` `[experts]`, `out` `[k]`. NaN counts as the smallest logit.
     pub fn choose(logits: &[f32], out: &mut [u32]) {
         let key = |id: u32| Some(logits[id as usize]).filter(|v| !v.is_nan()).unwrap_or(f32::NEG_INFINITY);
-        let mut ids: Vec<u32> = (0..logits.len() as u32).collect();
         let better = |a: &u32, b: &u32| key(*b).total_cmp(&key(*a)).then(a.cmp(b));
-        if out.len() < ids.len() {
-            ids.select_nth_unstable_by(out.len(), better);
+        // The best so far, the best first; `k` is small.
+        let mut len = 0;
+        for id in 0..logits.len() as u32 {
+            let at = out[..len].partition_point(|other| better(other, &id).is_lt());
+            if at < out.len() {
+                len = out.len().min(len + 1);
+                out[at..len].rotate_right(1);
+                out[at] = id;
+            }
         }
-        ids.truncate(out.len());
-        ids.sort_unstable();
-        out.copy_from_slice(&ids);
+        out.sort_unstable();
     }
 }
 

@@ -17,8 +17,8 @@ macro_rules! by_queries {
             2 => $kernel::<$s, $e, 2, 4>($($arg),*),
             3 => $kernel::<$s, $e, 3, 4>($($arg),*),
             4 => $kernel::<$s, $e, 4, 4>($($arg),*),
-            5 => $kernel::<$s, $e, 5, 2>($($arg),*),
-            6 => $kernel::<$s, $e, 6, 2>($($arg),*),
+            5 => $kernel::<$s, $e, 5, 4>($($arg),*),
+            6 => $kernel::<$s, $e, 6, 4>($($arg),*),
             7 => $kernel::<$s, $e, 7, 2>($($arg),*),
             _ => $kernel::<$s, $e, 8, 2>($($arg),*),
         }

@@ -8,7 +8,7 @@ mod tiny;
 use common::shuffled_pages;
 use kapitsa_cpu::{Activations, Cpu, CpuOptions, Isa};
 use kapitsa_ops::kv::PageId;
-use kapitsa_ops::{Backend, Batch, SequenceContext};
+use kapitsa_ops::{Backend, Batch, Outputs, SequenceContext};
 use kapitsa_tensor::DType;
 use kapitsa_testkit::random::Rng;
 use proptest::prelude::*;
@@ -19,8 +19,10 @@ fn run(model: &Tiny, backend: &mut Cpu, mut batch: Batch) -> Vec<Vec<u32>> {
     (0..batch.len()).for_each(|row| batch.want(row));
     let program = model.record(batch.len().next_power_of_two(), batch.len().next_power_of_two());
     backend.load(&program, &mut |_| {}).unwrap();
-    let logits = backend.run(&program, &batch).unwrap().logits;
-    logits
+    let mut outputs = Outputs::default();
+    backend.run(&program, &batch, &mut outputs).unwrap();
+    outputs
+        .logits
         .chunks_exact(tiny::VOCAB)
         .map(|row| row.iter().map(|v| if v.is_nan() { f32::NAN } else { *v }.to_bits()).collect())
         .collect()

@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use kapitsa_cpu::{Activations, Cpu, CpuOptions, float_peak, integer_peak, read_bandwidth};
+use kapitsa_cpu::{Cpu, CpuOptions, float_peak, integer_peak, read_bandwidth};
 use kapitsa_ops::kv::{KvLayout, KvShape, PAGE_TOKENS, PageId};
 use kapitsa_ops::{Backend, Batch, Capacity, Outputs, Program, Recorder, SequenceContext, Tensor};
 use kapitsa_tensor::{DType, Format, GgufType, Weight};
@@ -158,8 +158,7 @@ impl Bench {
     }
 
     fn cpu(&self, layout: KvLayout, programs: &[Program]) -> Cpu {
-        let options = CpuOptions { threads: self.threads, isa: None, activations: Activations::Int8 };
-        let mut cpu = Cpu::new(layout, &options).expect("threads");
+        let mut cpu = Cpu::new(layout, &CpuOptions::new(self.threads)).expect("threads");
         programs.iter().for_each(|program| cpu.load(program, &mut |_| {}).expect("memory"));
         cpu
     }

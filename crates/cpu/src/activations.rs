@@ -173,7 +173,10 @@ mod tests {
             let mut x = [0.0; BLOCK];
             x[5] = value;
             assert_eq!(single(Isa::Portable, &x)[0].scale, [expected]);
-            assert_eq!(f32::from(single(Isa::Portable, &x)[0].codes[1][0][1]), if expected == 0.0 { 0.0 } else { 127.0 });
+            assert_eq!(
+                f32::from(single(Isa::Portable, &x)[0].codes[1][0][1]),
+                if expected == 0.0 { 0.0 } else { 127.0 }
+            );
         }
         for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut x = [1.0; BLOCK];

@@ -13,7 +13,7 @@ use crate::memory::Large;
 use crate::packed::{Layout, Packed, Plan, Tiling};
 use crate::pool::Pool;
 use crate::step::{Memory, Scratch, Step};
-use crate::tune;
+use crate::tune::{self, Tiles};
 
 /// How the CPU computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct CpuOptions {
     pub isa: Option<Isa>,
     /// What quantised weights multiply.
     pub activations: Activations,
+    /// How weights are walked through. It changes no bit.
+    pub tiles: Tiles,
 }
 
 /// What quantised weights multiply.
@@ -38,7 +40,7 @@ pub enum Activations {
 impl CpuOptions {
     /// The fast way on `threads` threads.
     pub fn new(threads: usize) -> Self {
-        CpuOptions { threads, isa: None, activations: Activations::Int8 }
+        CpuOptions { threads, isa: None, activations: Activations::Int8, tiles: Tiles::Measured }
     }
 }
 
@@ -46,6 +48,7 @@ impl CpuOptions {
 pub struct Cpu {
     isa: Isa,
     activations: Activations,
+    tiles: Tiles,
     pool: Pool,
     arena: Large<f32>,
     kv: HostKv,
@@ -84,6 +87,7 @@ impl Cpu {
         Ok(Cpu {
             isa: options.isa.unwrap_or_else(Isa::best),
             activations: options.activations,
+            tiles: options.tiles,
             pool: Pool::new(options.threads)?,
             arena: Large::default(),
             kv: HostKv::new(layout),
@@ -122,12 +126,13 @@ impl Backend for Cpu {
                 weights.push(weight);
             }
         }
-        let plans: Vec<(&Weight, Plan)> =
-            weights.into_iter().filter_map(|weight| Some((weight, Plan::new(self.layout_of(weight)?, weight)))).collect();
+        let plans: Vec<(&Weight, Plan)> = weights
+            .into_iter()
+            .filter_map(|weight| Some((weight, Plan::new(self.layout_of(weight)?, weight))))
+            .collect();
         let lines = plans.iter().map(|(_, plan)| plan.lines());
         let mut memory = Large::zeros(lines.clone().sum(), "packed weights")?;
-        let starts: Vec<usize> =
-            lines.scan(0, |end, lines| Some(std::mem::replace(end, *end + lines))).collect();
+        let starts: Vec<usize> = lines.scan(0, |end, lines| Some(std::mem::replace(end, *end + lines))).collect();
 
         // The largest first: the most memory is in use when the last copy stands beside its original.
         let mut order: Vec<usize> = (0..plans.len()).collect();
@@ -142,8 +147,8 @@ impl Backend for Cpu {
             let (weight, plan) = &plans[i];
             let mut packed = plan.packed(memory.clone(), starts[i]);
             if packed.layout.is_quantised() {
-                let Cpu { tilings, isa, pool, .. } = self;
-                let tiling = || tune::tiling(*isa, pool, &packed, weight.rows());
+                let Cpu { tilings, tiles, isa, pool, .. } = self;
+                let tiling = || tune::tiling(*tiles, *isa, pool, &packed, weight.rows());
                 packed.tiling = *tilings.entry(packed.layout).or_insert_with(tiling);
             }
             self.packed.0.insert(place(weight), ((*weight).clone(), Some(packed)));

@@ -25,5 +25,6 @@ mod step;
 mod tune;
 
 pub use backend::{Activations, Cpu, CpuOptions};
-pub use limits::{float_peak, integer_peak, read_bandwidth};
 pub use isa::{Isa, features};
+pub use limits::{float_peak, integer_peak, read_bandwidth};
+pub use tune::Tiles;

@@ -360,7 +360,9 @@ mod tests {
         let mut pool = Pool::new(3).unwrap();
         for _ in 0..20 {
             let failing = |i: usize| assert!(i != 5, "task five");
-            let panic = catch_unwind(AssertUnwindSafe(|| pool.phases((9, failing), (9, |(): &mut (), _| ()), &mut [(); 3]))).unwrap_err();
+            let panic =
+                catch_unwind(AssertUnwindSafe(|| pool.phases((9, failing), (9, |(): &mut (), _| ()), &mut [(); 3])))
+                    .unwrap_err();
             assert_eq!(panic.downcast_ref::<&str>(), Some(&"task five"));
             assert_eq!(sum(&mut pool, 100), 4950);
         }

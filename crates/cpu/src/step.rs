@@ -1,9 +1,7 @@
 //! One step: the ops of a program, one after the other.
 
 use kapitsa_ops::kv::{HostKv, PAGE_TOKENS, Part};
-use kapitsa_ops::{
-    Batch, ExpertCombine, ExpertLinear, ExpertWeights, KvWrite, Op, Program, Route, Rule, Tensor,
-};
+use kapitsa_ops::{Batch, ExpertCombine, ExpertLinear, ExpertWeights, KvWrite, Op, Program, Route, Rule, Tensor};
 
 use crate::backend::PackedWeights;
 use crate::isa::Isa;

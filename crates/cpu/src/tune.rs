@@ -25,29 +25,35 @@ const TILES: usize = 3;
 /// Distances in bytes.
 const AHEAD: [usize; 3] = [1536, 768, 3072];
 
-/// The best form for weights like `packed`, which has `rows` outputs and whose codes are multiplied by blocks.
-pub(crate) fn tiling(isa: Isa, pool: &mut Pool, packed: &Packed, rows: usize) -> Tiling {
+/// How weights of a layout are walked through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tiles {
+    /// In the way that is fastest here, which is measured when weights are loaded.
+    Measured,
+    /// In the way of this number, modulo how many there are: for tests, and to count instructions.
+    Form(usize),
+}
+
+/// The form for weights like `packed`, which has `rows` outputs and whose codes are multiplied by blocks.
+pub(crate) fn tiling(tiles: Tiles, isa: Isa, pool: &mut Pool, packed: &Packed, rows: usize) -> Tiling {
     let widens: &[bool] = if packed.layout.is_narrow() { &[false, true] } else { &[false] };
-    let tiles = (1..=isa.tile_groups()).rev().flat_map(|groups| widens.iter().map(move |&widens| (groups, widens)));
-    let tiles: Vec<(usize, bool)> = tiles.collect();
-    let (groups, widens) = best(&tiles, |(groups, widens)| {
-        many_rows(isa, &with(packed, Tiling { groups, widens, ..packed.tiling }), rows.min(PANELS * LANES))
-    });
-    let tiling = Tiling { groups, widens, ..packed.tiling };
+    let form = |groups, widens| Tiling { groups, widens, ahead: AHEAD[0] };
+    let forms = (1..=isa.tile_groups()).rev().flat_map(|groups| widens.iter().map(move |&widens| form(groups, widens)));
+    let forms: Vec<Tiling> = forms.collect();
+    if let Tiles::Form(index) = tiles {
+        return forms[index % forms.len()];
+    }
+    let tiling = best(&forms, |tiling| many_rows(isa, &with(packed, tiling), rows.min(PANELS * LANES)));
     let mut first = 0;
-    let ahead = best(&AHEAD, |ahead| {
+    best(&AHEAD.map(|ahead| Tiling { ahead, ..tiling }), |tiling| {
         let outputs = first..rows.min(first + (BYTES / packed.panel_bytes / STREAMS).max(1) * STREAMS * LANES);
         first = if outputs.end == rows { 0 } else { outputs.end };
-        one_row(isa, pool, &with(packed, Tiling { ahead, ..tiling }), outputs)
-    });
-    eprintln!("TUNE {:?} {groups} {widens} {ahead}", packed.layout);
-    Tiling { ahead, ..tiling }
+        one_row(isa, pool, &with(packed, tiling), outputs)
+    })
 }
 
 fn with(packed: &Packed, tiling: Tiling) -> Packed {
-    let mut packed = packed.clone();
-    packed.tiling = tiling;
-    packed
+    Packed { tiling, ..packed.clone() }
 }
 
 fn best<T: Copy>(forms: &[T], mut seconds: impl FnMut(T) -> f64) -> T {

@@ -8,10 +8,12 @@ mod common;
 use std::sync::Arc;
 
 use common::shuffled_pages;
-use kapitsa_cpu::{Activations, Cpu, CpuOptions, Isa};
+use kapitsa_cpu::{Activations, Cpu, CpuOptions, Isa, Tiles};
 use kapitsa_ops::kv::{KvLayout, KvShape};
 use kapitsa_ops::reference::Reference;
-use kapitsa_ops::{Backend, Batch, Capacity, Frequencies, Outputs, PairLayout, Recorder, SequenceContext, Tensor, Vector};
+use kapitsa_ops::{
+    Backend, Batch, Capacity, Frequencies, Op, Outputs, PairLayout, Recorder, SequenceContext, Tensor, Vector,
+};
 use kapitsa_tensor::{DType, Format, Weight};
 use kapitsa_testkit::random::Rng;
 use proptest::prelude::*;
@@ -53,17 +55,22 @@ fn check(batch: &Batch, layout: KvLayout, pages: usize, tolerance: f32, op: impl
     };
     let expected = run(Box::new(Reference::new(layout.clone())));
     for activations in [Activations::F32, Activations::Int8] {
-        let on = |isa| {
-            let options = CpuOptions { threads: 2, isa: Some(isa), activations };
+        let on = |isa, form| {
+            let options = CpuOptions { threads: 2, isa: Some(isa), activations, tiles: Tiles::Form(form) };
             run(Box::new(Cpu::new(layout.clone(), &options).unwrap()))
         };
-        let found = on(Isa::Portable);
+        let found = on(Isa::Portable, 0);
         assert_eq!(found.len(), batch.len() * out.width());
         for (i, (f, e)) in found.iter().zip(&expected).enumerate() {
             assert!((f - e).abs() <= tolerance * e.abs().max(1.0), "{activations:?} element {i}: {f}, expected {e}");
         }
         let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
-        Isa::present().into_iter().for_each(|isa| assert!(bits(&on(isa)) == bits(&found), "{isa:?} has other bits"));
+        // As many forms as any set has of products.
+        let products = program.ops().iter().any(|op| matches!(op, Op::Linear(_) | Op::ExpertLinear(_)));
+        let forms = if products { 6 } else { 1 };
+        for (isa, form) in Isa::present().into_iter().flat_map(|isa| (0..forms).map(move |form| (isa, form))) {
+            assert!(bits(&on(isa, form)) == bits(&found), "{isa:?} in form {form} has other bits");
+        }
     }
 }
 

@@ -29,7 +29,7 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("clap_mangen", &["cli"]),
     ("hyper", &["server"]),
     ("indicatif", &["cli"]),
-    ("memmap2", &["weights"]),
+    ("memmap2", &["cpu", "weights"]),
     ("minijinja", &["text"]),
     ("rustyline", &["cli"]),
     ("strsim", &["cli"]),

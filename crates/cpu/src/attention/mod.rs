@@ -139,7 +139,11 @@ pub(crate) fn run(
                 // SAFETY: all splits have been written; each output is written by one task.
                 let (softmax, sums, out) = unsafe {
                     let splits = block.splits.len();
-                    (softmax.read(at, splits), sums.read(at * dim, splits * dim), out.part((row * op.heads + head) * dim, dim))
+                    (
+                        softmax.read(at, splits),
+                        sums.read(at * dim, splits * dim),
+                        out.part((row * op.heads + head) * dim, dim),
+                    )
                 };
                 isa.vectorised(
                     #[inline(always)]

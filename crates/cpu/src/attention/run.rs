@@ -194,7 +194,7 @@ unsafe fn widen<'a, S: Simd, E: KvElement>(
     for (part, wide) in [(Part::Key, &mut *keys), (Part::Value, &mut *values)] {
         for (index, wide) in range.clone().zip(wide.chunks_exact_mut(page)) {
             let stored = pages.page(index * PAGE_TOKENS, part);
-            assert!(stored.len() == page && page % LANES == 0);
+            assert!(stored.len() == page && page.is_multiple_of(LANES));
             for i in (0..page).step_by(LANES) {
                 // SAFETY: in bounds by the assertion; the machine has the instructions by the caller's promise.
                 unsafe { S::store_f32(wide.as_mut_ptr().add(i), E::load::<S>(stored.as_ptr().add(i))) }

@@ -93,10 +93,10 @@ unsafe fn scores_at<S: Simd, E: Element, const R: usize, const V: usize>(
             for (v, k) in k.iter_mut().enumerate() {
                 *k = E::load::<S>(keys.add(v * LANES));
             }
-            for r in 0..R {
+            for (r, sums) in sums.iter_mut().enumerate() {
                 let q = S::splat(*qs.get_unchecked(r).get_unchecked(i));
-                for v in 0..V {
-                    sums[r][v] = S::fma(k[v], q, sums[r][v]);
+                for (sum, k) in sums.iter_mut().zip(k) {
+                    *sum = S::fma(k, q, *sum);
                 }
             }
         }
@@ -201,10 +201,10 @@ unsafe fn sums_at<S: Simd, E: Element, const R: usize, const V: usize>(
             for (v, value) in value.iter_mut().enumerate() {
                 *value = E::load::<S>(values.add(v * LANES));
             }
-            for r in 0..R {
+            for (r, lanes) in lanes.iter_mut().enumerate() {
                 let weight = S::splat(*weights.get_unchecked(r).get_unchecked(j));
-                for v in 0..V {
-                    lanes[r][v] = S::fma(value[v], weight, lanes[r][v]);
+                for (lane, value) in lanes.iter_mut().zip(value) {
+                    *lane = S::fma(value, weight, *lane);
                 }
             }
         }

@@ -171,9 +171,9 @@ pub(super) unsafe fn dots<S: Simd, C: Codes, const R: usize, const W: usize, con
         let tops = C::tops::<S>(from);
         for i in FROM..TO {
             let codes = C::word::<S>(from, tops, i);
-            for r in 0..R {
+            for (r, sum) in sums.iter_mut().enumerate() {
                 let x = i32::from_le_bytes(bytemuck::cast(xs.block(r, b).codes[i][r % W]));
-                sums[r] = if C::WIDE { S::dot4::<true>(sums[r], codes, x) } else { S::dot4::<false>(sums[r], codes, x) };
+                *sum = if C::WIDE { S::dot4::<true>(*sum, codes, x) } else { S::dot4::<false>(*sum, codes, x) };
             }
         }
     }

@@ -395,9 +395,8 @@ impl<C: Codes, F: Scaling, const R: usize, const W: usize> Times<'_, '_, '_, C, 
         let Times { rows: Rows { packed, codes, xs, .. }, scaling, .. } = self;
         let step = packed.panel_bytes / (packed.cols / BLOCK);
         let starts: [*const u8; P] = std::array::from_fn(|p| packed.panel(panel + p));
-        let codes: [*const u8; P] = std::array::from_fn(|p| {
-            codes.start.wrapping_add((panel + p - codes.first_panel) * codes.panel_bytes)
-        });
+        let codes: [*const u8; P] =
+            std::array::from_fn(|p| codes.start.wrapping_add((panel + p - codes.first_panel) * codes.panel_bytes));
         // SAFETY: a panel holds the codes and scales of all blocks, and every row has as many.
         unsafe {
             for first in range.step_by(scaling.group()) {

@@ -131,8 +131,8 @@ impl Scaling for Halves {
         // SAFETY: the caller's promise.
         unsafe {
             let (mut dot, mut low) = ([S::splat_i32(0); R], [S::splat(0.0); R]);
-            for r in 0..R {
-                dot[r] = S::splat_i32(xs.block(r, b).minus_32[0][r % W]);
+            for (r, dot) in dot.iter_mut().enumerate() {
+                *dot = S::splat_i32(xs.block(r, b).minus_32[0][r % W]);
             }
             dots::<S, C, R, W, 0, 4>(&mut dot, from, xs, b);
             for r in 0..R {

@@ -74,8 +74,8 @@ pub(crate) struct Packed {
     pub(crate) panel_bytes: usize,
     pub(crate) tiling: Tiling,
     /// Memory of several weights, and where this one's lines begin.
-    memory: Arc<Large<Line>>,
-    at: usize,
+    pub(crate) memory: Arc<Large<Line>>,
+    pub(crate) at: usize,
 }
 
 /// How a weight's panels are walked through. It has no influence on any output.

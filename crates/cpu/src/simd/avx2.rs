@@ -162,7 +162,9 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     unsafe fn round(a: Self::F32) -> Self::F32 {
-        unsafe { [_mm256_round_ps::<_MM_FROUND_TO_NEAREST_INT>(a[0]), _mm256_round_ps::<_MM_FROUND_TO_NEAREST_INT>(a[1])] }
+        unsafe {
+            [_mm256_round_ps::<_MM_FROUND_TO_NEAREST_INT>(a[0]), _mm256_round_ps::<_MM_FROUND_TO_NEAREST_INT>(a[1])]
+        }
     }
 
     #[inline(always)]

@@ -6,7 +6,7 @@ mod common;
 mod tiny;
 
 use common::shuffled_pages;
-use kapitsa_cpu::{Activations, Cpu, CpuOptions, Isa};
+use kapitsa_cpu::{Activations, Cpu, CpuOptions, Isa, Tiles};
 use kapitsa_ops::kv::PageId;
 use kapitsa_ops::{Backend, Batch, Outputs, SequenceContext};
 use kapitsa_tensor::DType;
@@ -35,10 +35,11 @@ fn chain(cached: usize, pages: &[PageId], tokens: &[u32]) -> Batch {
     batch
 }
 
-/// Any instruction set of this machine.
+/// Any instruction set of this machine and any form of tiles.
 fn options(rng: &mut Rng, threads: usize) -> CpuOptions {
     let sets = Isa::present();
-    CpuOptions { threads, isa: Some(sets[rng.below(sets.len())]), activations: Activations::Int8 }
+    let (isa, tiles) = (Some(sets[rng.below(sets.len())]), Tiles::Form(rng.below(6)));
+    CpuOptions { threads, isa, activations: Activations::Int8, tiles }
 }
 
 /// Logits of a sequence that is alone, fed one token at a time, on one thread, with the portable instruction set.

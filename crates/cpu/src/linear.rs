@@ -155,13 +155,11 @@ pub(crate) unsafe fn run(
         let quantised = unsafe { (one.read(0, one.len()), groups.read(0, groups.len())) };
         multiply(isa, &jobs[*job], outputs.clone(), input, quantised, worker, out);
     };
-    if x.len() <= SERIAL_VALUES {
+    if pending > 0 && x.len() > SERIAL_VALUES {
+        pool.phases((pending, quantise), (tasks.len(), multiply), workers);
+    } else {
         (0..pending).for_each(quantise);
         pool.each_with(tasks.len(), workers, multiply);
-    } else if pending == 0 {
-        pool.each_with(tasks.len(), workers, multiply);
-    } else {
-        pool.phases((pending, quantise), (tasks.len(), multiply), workers);
     }
 }
 

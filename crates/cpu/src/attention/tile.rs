@@ -6,21 +6,20 @@ use super::run::{RUN_TOKENS, Scores};
 use crate::element::Element;
 use crate::simd::{LANES, Simd};
 
-/// Queries of the largest tile.
-pub(super) const TILE: usize = 8;
+/// Queries of the largest tile, and vectors of keys or values that they meet at a time: their sums stay in 32 registers.
+pub(super) const TILE: usize = 6;
+const VECTORS: usize = 4;
 
-/// Calls `$kernel::<S, E, R, V>` with `R` the number of queries and `V` as many vectors as leave registers for the sums.
+/// Calls `$kernel::<S, E, R>` with `R` the number of queries.
 macro_rules! by_queries {
     ($count:expr, $kernel:ident::<$s:ty, $e:ty>($($arg:expr),*)) => {
         match $count {
-            1 => $kernel::<$s, $e, 1, 4>($($arg),*),
-            2 => $kernel::<$s, $e, 2, 4>($($arg),*),
-            3 => $kernel::<$s, $e, 3, 4>($($arg),*),
-            4 => $kernel::<$s, $e, 4, 4>($($arg),*),
-            5 => $kernel::<$s, $e, 5, 4>($($arg),*),
-            6 => $kernel::<$s, $e, 6, 4>($($arg),*),
-            7 => $kernel::<$s, $e, 7, 2>($($arg),*),
-            _ => $kernel::<$s, $e, 8, 2>($($arg),*),
+            1 => $kernel::<$s, $e, 1>($($arg),*),
+            2 => $kernel::<$s, $e, 2>($($arg),*),
+            3 => $kernel::<$s, $e, 3>($($arg),*),
+            4 => $kernel::<$s, $e, 4>($($arg),*),
+            5 => $kernel::<$s, $e, 5>($($arg),*),
+            _ => $kernel::<$s, $e, 6>($($arg),*),
         }
     };
 }
@@ -50,7 +49,7 @@ pub(super) unsafe fn score<S: Simd, E: Element>(
 /// # Safety
 /// As [`score`], whose assertions hold, for `R` queries.
 #[inline(always)]
-unsafe fn scores_of<S: Simd, E: Element, const R: usize, const V: usize>(
+unsafe fn scores_of<S: Simd, E: Element, const R: usize>(
     qs: &[&[f32]],
     keys: &[E::Stored],
     ahead: usize,
@@ -61,9 +60,9 @@ unsafe fn scores_of<S: Simd, E: Element, const R: usize, const V: usize>(
     let mut token = first;
     // SAFETY: passed on.
     unsafe {
-        while token + V * LANES <= end {
-            scores_at::<S, E, R, V>(qs, keys, ahead, token, at + token - first, scores);
-            token += V * LANES;
+        while token + VECTORS * LANES <= end {
+            scores_at::<S, E, R, VECTORS>(qs, keys, ahead, token, at + token - first, scores);
+            token += VECTORS * LANES;
         }
         while token < end {
             scores_at::<S, E, R, 1>(qs, keys, ahead, token, at + token - first, scores);
@@ -153,7 +152,7 @@ pub(super) unsafe fn accumulate<S: Simd, E: Element>(
 /// # Safety
 /// As [`accumulate`], whose assertions hold, for `R` queries.
 #[inline(always)]
-unsafe fn sums_of<S: Simd, E: Element, const R: usize, const V: usize>(
+unsafe fn sums_of<S: Simd, E: Element, const R: usize>(
     values: &[E::Stored],
     ahead: usize,
     weights: &[&[f32]],
@@ -163,9 +162,9 @@ unsafe fn sums_of<S: Simd, E: Element, const R: usize, const V: usize>(
     let mut at = 0;
     // SAFETY: passed on.
     unsafe {
-        while at + V * LANES <= dim {
-            sums_at::<S, E, R, V>(values, ahead, weights, dim, at, sums);
-            at += V * LANES;
+        while at + VECTORS * LANES <= dim {
+            sums_at::<S, E, R, VECTORS>(values, ahead, weights, dim, at, sums);
+            at += VECTORS * LANES;
         }
         while at + LANES <= dim {
             sums_at::<S, E, R, 1>(values, ahead, weights, dim, at, sums);

@@ -1,7 +1,6 @@
 //! The backend: options, packed weights, memory between steps.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use kapitsa_ops::kv::{HostKv, KvLayout};
@@ -118,18 +117,11 @@ fn multiplied(program: &Program) -> impl Iterator<Item = &Weight> {
 
 impl Backend for Cpu {
     fn load(&mut self, program: &Program, copied: &mut dyn FnMut(&Weight)) -> Result<(), DeviceError> {
-        let mut weights: Vec<&Weight> = vec![];
-        for weight in multiplied(program) {
-            // An entry without panels, for now, tells that the weight has been met.
-            if let Entry::Vacant(entry) = self.packed.0.entry(place(weight)) {
-                entry.insert((weight.clone(), None));
-                weights.push(weight);
-            }
-        }
-        let plans: Vec<(&Weight, Plan)> = weights
-            .into_iter()
-            .filter_map(|weight| Some((weight, Plan::new(self.layout_of(weight)?, weight))))
-            .collect();
+        let mut met = HashSet::new();
+        let is_new = |weight: &&Weight| !self.packed.0.contains_key(&place(weight)) && met.insert(place(weight));
+        let weights: Vec<&Weight> = multiplied(program).filter(is_new).collect();
+        let planned = |&weight| Some((weight, Plan::new(self.layout_of(weight)?, weight)));
+        let plans: Vec<(&Weight, Plan)> = weights.iter().filter_map(planned).collect();
         let lines = plans.iter().map(|(_, plan)| plan.lines());
         let mut memory = Large::zeros(lines.clone().sum(), "packed weights")?;
         let starts: Vec<usize> = lines.scan(0, |end, lines| Some(std::mem::replace(end, *end + lines))).collect();
@@ -142,6 +134,7 @@ impl Backend for Cpu {
             plan.pack(weight, &mut memory.as_mut_slice()[starts[i]..][..plan.lines()], &mut self.pool);
             copied(weight);
         }
+        self.packed.0.extend(weights.into_iter().map(|weight| (place(weight), (weight.clone(), None))));
         let memory = Arc::new(memory);
         for i in (0..plans.len()).rev() {
             let (weight, plan) = &plans[i];

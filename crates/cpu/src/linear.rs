@@ -203,9 +203,8 @@ fn multiply(
     };
     let takes_blocks = job.packed.is_some_and(|packed| packed.layout.is_quantised());
     let blocks = cols / BLOCK;
-    let widens = |packed: &&Packed| job.rows.len() >= WIDEN_ROWS && packed.tiling.widens;
-    let widened = job.packed.filter(widens).is_some_and(|packed| kernel::widen(isa, packed, &outputs, wide));
-    let wide = widened.then_some(&wide[..]);
+    let packed = job.packed.filter(|_| job.rows.len() >= WIDEN_ROWS);
+    let wide = packed.and_then(|packed| kernel::widen(isa, packed, &outputs, wide));
     for first in (0..job.rows.len()).step_by(MAX_ROWS) {
         let count = MAX_ROWS.min(job.rows.len() - first);
         let (mut rows, mut out_at) = ([0; MAX_ROWS], [0; MAX_ROWS]);

@@ -43,20 +43,17 @@ pub(crate) fn tiling(tiles: Tiles, isa: Isa, pool: &mut Pool, packed: &Packed, r
     if let Tiles::Form(index) = tiles {
         return forms[index % forms.len()];
     }
-    let tiling = best(&forms, |tiling| many_rows(isa, &with(packed, tiling), rows.min(PANELS * LANES)));
+    let tiling = best(&forms, |tiling| many_rows(isa, &packed.with(tiling), rows.min(PANELS * LANES)));
     let mut first = 0;
     best(&AHEAD.map(|ahead| Tiling { ahead, ..tiling }), |tiling| {
         let outputs = first..rows.min(first + (BYTES / packed.panel_bytes / STREAMS).max(1) * STREAMS * LANES);
         first = if outputs.end == rows { 0 } else { outputs.end };
-        one_row(isa, pool, &with(packed, tiling), outputs)
+        one_row(isa, pool, &packed.with(tiling), outputs)
     })
 }
 
-fn with(packed: &Packed, tiling: Tiling) -> Packed {
-    Packed { tiling, ..packed.clone() }
-}
-
-fn best<T: Copy>(forms: &[T], mut seconds: impl FnMut(T) -> f64) -> T {
+/// The form that takes the least time.
+fn best(forms: &[Tiling], mut seconds: impl FnMut(Tiling) -> f64) -> Tiling {
     let mut times = vec![f64::INFINITY; forms.len()];
     for _ in 0..ROUNDS {
         times.iter_mut().zip(forms).for_each(|(time, form)| *time = time.min(seconds(*form)));
@@ -68,13 +65,13 @@ fn best<T: Copy>(forms: &[T], mut seconds: impl FnMut(T) -> f64) -> T {
 /// Seconds for a tile of rows, without the time to widen codes, which all rows of a task share.
 fn many_rows(isa: Isa, packed: &Packed, outputs: usize) -> f64 {
     let mut wide = vec![];
-    let widened = packed.tiling.widens && kernel::widen(isa, packed, &(0..outputs), &mut wide);
+    let wide = kernel::widen(isa, packed, &(0..outputs), &mut wide);
     let rows = vec![Block::<GROUP>::ZERO; MAX_ROWS / GROUP * (packed.cols / BLOCK)];
     let mut out = vec![0.0; MAX_ROWS * outputs];
     let out_at: [usize; MAX_ROWS] = std::array::from_fn(|r| r * outputs);
     let tile = Tile {
         weights: Weights::Packed(packed),
-        inputs: Inputs::Groups(&rows, widened.then_some(&wide[..])),
+        inputs: Inputs::Groups(&rows, wide),
         outputs: 0..outputs,
         bias: None,
         out: &SharedOut::new(&mut out),

@@ -26,9 +26,8 @@ pub(super) trait Codes {
 pub(super) struct Four;
 pub(super) struct Five;
 pub(super) struct Six;
-pub(super) struct Eight;
-/// Codes of up to six bits in bytes of their own, as [`widen`] makes them.
-pub(super) struct Wide;
+/// Codes in bytes of their own: of eight bits if `WIDE`, else narrower ones that [`Widen`] has written.
+pub(super) struct Bytes<const WIDE: bool>;
 
 impl Codes for Four {
     const BITS: Bits = Bits::Four;
@@ -102,23 +101,9 @@ impl Codes for Six {
     }
 }
 
-impl Codes for Eight {
+impl<const WIDE: bool> Codes for Bytes<WIDE> {
     const BITS: Bits = Bits::Eight;
-    const WIDE: bool = true;
-    type Tops<S: Simd> = ();
-
-    #[inline(always)]
-    unsafe fn tops<S: Simd>(_: *const u8) {}
-
-    #[inline(always)]
-    unsafe fn word<S: Simd>(from: *const u8, (): (), i: usize) -> S::I32 {
-        // SAFETY: the caller's promise.
-        unsafe { S::load_bytes(from.add(64 * i)) }
-    }
-}
-
-impl Codes for Wide {
-    const BITS: Bits = Bits::Eight;
+    const WIDE: bool = WIDE;
     type Tops<S: Simd> = ();
 
     #[inline(always)]

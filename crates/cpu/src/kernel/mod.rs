@@ -1,8 +1,8 @@
 //! The product kernel: a tile of rows times panels of 16 outputs.
 //!
 //! For each output the sum runs over the inputs in order: block by block for codes (an exact integer sum of 32 products, then
-//! one f32 product and sum, rounded once, for its scale and, where the format has one, one for its minimum), element by element for plain
-//! weights. Tiles have one to [`MAX_ROWS`] rows and share nothing but the loads of a panel, so the number of rows changes no
+//! one f32 product and sum, rounded once, for its scale and, where the format has one, one for its minimum), element by
+//! element for plain weights. Tiles have one to [`MAX_ROWS`] rows and share nothing but the loads of a panel, so the number of rows changes no
 //! bit, nor does the instruction set.
 
 mod codes;
@@ -19,7 +19,7 @@ use crate::isa::{Isa, Kernel};
 use crate::packed::{Bits, Layout, Packed, Scales};
 use crate::shared::SharedOut;
 use crate::simd::{LANES, Simd};
-use codes::{Codes, Eight, Five, Four, Six, Wide, Widen};
+use codes::{Bytes, Codes, Five, Four, Six, Widen};
 use scaling::{Affine, Centred, Groups, Halves, Scaling, Super, With};
 
 /// Panels that one row reads at a time.
@@ -27,9 +27,7 @@ pub(crate) const STREAMS: usize = 4;
 /// Blocks of a tile's rows that stay in the L1 cache, a multiple of those of every scaling's group, while as many panels pass.
 const CACHED_BLOCKS: usize = 24;
 const CACHED_PANELS: usize = 8;
-/// Rows of the largest tile of plain weights.
-const MAX_PLAIN_ROWS: usize = 8;
-/// Rows that a caller may pass at once, a multiple of all.
+/// Rows that a caller may pass at once, a multiple of those of every large tile.
 pub(crate) const MAX_ROWS: usize = 24;
 
 /// Panels of a weight.
@@ -74,9 +72,15 @@ pub(crate) unsafe fn run(isa: Isa, tile: &Tile<'_, '_>) {
     // SAFETY: passed on.
     unsafe {
         match (tile.weights, tile.inputs) {
-            (weights, Inputs::Plain(xs)) => {
-                for (first, xs) in (0..).step_by(MAX_PLAIN_ROWS).zip(xs.chunks(MAX_PLAIN_ROWS)) {
-                    plain_rows(isa, tile, weights, xs, first);
+            (_, Inputs::Plain(xs)) => {
+                let mut first = 0;
+                while first < xs.len() {
+                    first += match xs.len() - first {
+                        8.. => plain::<8>(isa, tile, xs, first),
+                        4.. => plain::<4>(isa, tile, xs, first),
+                        2.. => plain::<2>(isa, tile, xs, first),
+                        _ => plain::<1>(isa, tile, xs, first),
+                    };
                 }
             }
             (Weights::Packed(packed), Inputs::One(blocks)) => codes::<1, 1>(isa, tile, packed, blocks, None, 0),
@@ -96,42 +100,16 @@ pub(crate) unsafe fn run(isa: Isa, tile: &Tile<'_, '_>) {
     }
 }
 
-/// Computes the rows of a tile from `first` on with plain weights.
+/// Computes `R` rows of a tile of plain weights, from its row `first` on. Returns `R`.
 ///
 /// # Safety
 /// As [`run`].
-unsafe fn plain_rows(isa: Isa, tile: &Tile<'_, '_>, weights: Weights<'_>, xs: &[&[f32]], mut first: usize) {
-    let mut xs = xs;
-    while !xs.is_empty() {
-        let rows = [8, 4, 2, 1].into_iter().find(|rows| *rows <= xs.len()).expect("there is a row");
-        let (these, rest) = xs.split_at(rows);
-        // SAFETY: passed on.
-        unsafe {
-            match rows {
-                8 => plain_elements::<8>(isa, tile, weights, these, first),
-                4 => plain_elements::<4>(isa, tile, weights, these, first),
-                2 => plain_elements::<2>(isa, tile, weights, these, first),
-                _ => plain_elements::<1>(isa, tile, weights, these, first),
-            }
-        }
-        (xs, first) = (rest, first + rows);
-    }
-}
-
-/// # Safety
-/// As [`run`].
-unsafe fn plain_elements<const R: usize>(
-    isa: Isa,
-    tile: &Tile<'_, '_>,
-    weights: Weights<'_>,
-    xs: &[&[f32]],
-    first: usize,
-) {
-    let layout = match weights {
+unsafe fn plain<const R: usize>(isa: Isa, tile: &Tile<'_, '_>, xs: &[&[f32]], first: usize) -> usize {
+    let layout = match tile.weights {
         Weights::Panel(_) => Layout::Plain(DType::F32),
         Weights::Packed(packed) => packed.layout,
     };
-    let xs = std::array::from_fn(|r| xs[r]);
+    let xs = std::array::from_fn(|r| xs[first + r]);
     // SAFETY: passed on.
     unsafe {
         match layout {
@@ -141,6 +119,7 @@ unsafe fn plain_elements<const R: usize>(
             Layout::Blocks(..) => unreachable!("codes are multiplied by blocks"),
         }
     }
+    R
 }
 
 /// Computes `R` rows of a tile of codes, from its row `first` on.
@@ -175,18 +154,20 @@ unsafe fn codes<const R: usize, const W: usize>(
     unsafe {
         if wide.is_some() {
             return match scales {
-                Scales::Centred { zero: 8 } => rows.times::<Wide, _>(isa, Centred::<8>),
-                Scales::Centred { .. } => rows.times::<Wide, _>(isa, Centred::<16>),
-                Scales::Affine => rows.times::<Wide, _>(isa, With(Affine)),
-                Scales::Super => rows.times::<Wide, _>(isa, With(Super)),
-                Scales::Halves => rows.times::<Wide, _>(isa, Halves),
-                Scales::Groups { blocks: group, dtype } => rows.times::<Wide, _>(isa, With(Groups { group, dtype })),
+                Scales::Centred { zero: 8 } => rows.times::<Bytes<false>, _>(isa, Centred::<8>),
+                Scales::Centred { .. } => rows.times::<Bytes<false>, _>(isa, Centred::<16>),
+                Scales::Affine => rows.times::<Bytes<false>, _>(isa, With(Affine)),
+                Scales::Super => rows.times::<Bytes<false>, _>(isa, With(Super)),
+                Scales::Halves => rows.times::<Bytes<false>, _>(isa, Halves),
+                Scales::Groups { blocks: group, dtype } => {
+                    rows.times::<Bytes<false>, _>(isa, With(Groups { group, dtype }))
+                }
             };
         }
         match (bits, scales) {
             (Bits::Four, Scales::Centred { .. }) => rows.times::<Four, _>(isa, Centred::<8>),
             (Bits::Five, Scales::Centred { .. }) => rows.times::<Five, _>(isa, Centred::<16>),
-            (_, Scales::Centred { .. }) => rows.times::<Eight, _>(isa, Centred::<128>),
+            (_, Scales::Centred { .. }) => rows.times::<Bytes<true>, _>(isa, Centred::<128>),
             (Bits::Four, Scales::Affine) => rows.times::<Four, _>(isa, With(Affine)),
             (_, Scales::Affine) => rows.times::<Five, _>(isa, With(Affine)),
             (Bits::Four, Scales::Super) => rows.times::<Four, _>(isa, With(Super)),
@@ -195,17 +176,24 @@ unsafe fn codes<const R: usize, const W: usize>(
             (Bits::Four, Scales::Groups { blocks: group, dtype }) => {
                 rows.times::<Four, _>(isa, With(Groups { group, dtype }))
             }
-            (_, Scales::Groups { blocks: group, dtype }) => rows.times::<Eight, _>(isa, With(Groups { group, dtype })),
+            (_, Scales::Groups { blocks: group, dtype }) => {
+                rows.times::<Bytes<true>, _>(isa, With(Groups { group, dtype }))
+            }
         }
     }
 }
 
-/// Writes the codes of the panels that hold `outputs` as bytes, `[panels, cols / 32]`, for tiles of many rows. Returns whether
-/// the format has codes that gain by it.
-pub(crate) fn widen(isa: Isa, packed: &Packed, outputs: &Range<usize>, out: &mut Vec<[u8; 512]>) -> bool {
-    let Layout::Blocks(bits, _) = packed.layout else { return false };
-    if !packed.layout.is_narrow() {
-        return false;
+/// The codes of the panels that hold `outputs` as bytes, `[panels, cols / 32]`, for tiles of many rows, if the weight's tiling
+/// wants them so.
+pub(crate) fn widen<'a>(
+    isa: Isa,
+    packed: &Packed,
+    outputs: &Range<usize>,
+    out: &'a mut Vec<[u8; 512]>,
+) -> Option<&'a [[u8; 512]]> {
+    let Layout::Blocks(bits, _) = packed.layout else { return None };
+    if !packed.tiling.widens {
+        return None;
     }
     let (blocks, panels) = (packed.cols / BLOCK, outputs.start / LANES..outputs.end.div_ceil(LANES));
     out.resize(panels.len() * blocks, [0; 512]);
@@ -216,11 +204,12 @@ pub(crate) fn widen(isa: Isa, packed: &Packed, outputs: &Range<usize>, out: &mut
             match bits {
                 Bits::Four => isa.run(Widen::<Four> { from, out, codes: PhantomData }),
                 Bits::Five => isa.run(Widen::<Five> { from, out, codes: PhantomData }),
-                _ => isa.run(Widen::<Six> { from, out, codes: PhantomData }),
+                Bits::Six => isa.run(Widen::<Six> { from, out, codes: PhantomData }),
+                Bits::Eight => unreachable!("codes of eight bits are bytes"),
             }
         }
     }
-    true
+    Some(out)
 }
 
 /// Where the codes of panels are.

@@ -64,7 +64,6 @@ pub(crate) enum Scales {
 }
 
 /// A packed weight `[rows, cols]`.
-#[derive(Clone)]
 pub(crate) struct Packed {
     pub(crate) layout: Layout,
     pub(crate) cols: usize,
@@ -74,8 +73,8 @@ pub(crate) struct Packed {
     pub(crate) panel_bytes: usize,
     pub(crate) tiling: Tiling,
     /// Memory of several weights, and where this one's lines begin.
-    pub(crate) memory: Arc<Large<Line>>,
-    pub(crate) at: usize,
+    memory: Arc<Large<Line>>,
+    at: usize,
 }
 
 /// How a weight's panels are walked through. It has no influence on any output.
@@ -227,6 +226,11 @@ impl Plan {
 }
 
 impl Packed {
+    /// The same weight, walked through in another way.
+    pub(crate) fn with(&self, tiling: Tiling) -> Packed {
+        Packed { tiling, memory: self.memory.clone(), ..*self }
+    }
+
     /// Start of a panel, a multiple of 64 bytes.
     pub(crate) fn panel(&self, index: usize) -> *const u8 {
         let lines = self.panel_bytes / 64;

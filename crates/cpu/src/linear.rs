@@ -8,6 +8,7 @@ use kapitsa_tensor::Weight;
 use crate::activations::{self, BLOCK, Block, GROUP};
 use crate::isa::Isa;
 use crate::kernel::{self, Inputs, MAX_ROWS, STREAMS, Tile, Weights};
+use crate::memory::hold;
 use crate::packed::Packed;
 use crate::pool::Pool;
 use crate::shared::SharedOut;
@@ -121,6 +122,7 @@ pub(crate) unsafe fn run(
     let Scratch { quantised, tasks, workers } = scratch;
     workers.resize_with(pool.threads(), Worker::default);
     cut(jobs, pool.threads(), tasks);
+    prepare(workers, jobs, tasks, cols);
 
     let (rows, blocks) = (x.len() / cols, cols / BLOCK);
     let quantises = jobs.iter().any(|job| job.packed.is_some_and(|p| p.layout.is_quantised()));
@@ -175,6 +177,29 @@ fn cut(jobs: &[Job<'_>], threads: usize, tasks: &mut Vec<(usize, Range<usize>)>)
             None => LANES,
         };
         tasks.extend((0..rows).step_by(step).map(|first| (index, first..rows.min(first + step))));
+    }
+}
+
+/// Gives all workers what any task needs, so that it is not for chance to say when memory is asked for.
+fn prepare(workers: &mut [Worker], jobs: &[Job<'_>], tasks: &[(usize, Range<usize>)], cols: usize) {
+    let blocks = cols / BLOCK;
+    // The first task of a job is the largest.
+    for (index, outputs) in tasks.chunk_by(|a, b| a.0 == b.0).map(|tasks| &tasks[0]) {
+        let job = &jobs[*index];
+        let widens = job.rows.len() >= WIDEN_ROWS && job.packed.is_some_and(|packed| packed.tiling.widens);
+        let gathers = matches!(job.rows, Rows::Chosen { .. });
+        for Worker { panel, row, groups, wide } in &mut *workers {
+            if job.packed.is_none() {
+                hold(panel, cols * LANES);
+                hold(row, cols);
+            }
+            if gathers {
+                hold(groups, job.rows.len().min(MAX_ROWS).div_ceil(GROUP) * blocks);
+            }
+            if widens {
+                hold(wide, outputs.len().div_ceil(LANES) * blocks);
+            }
+        }
     }
 }
 

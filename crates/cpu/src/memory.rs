@@ -6,6 +6,11 @@ use bytemuck::Pod;
 use kapitsa_ops::DeviceError;
 use memmap2::{MmapMut, MmapOptions};
 
+/// Makes sure that `vec` can have `len` elements without asking for memory.
+pub(crate) fn hold<T>(vec: &mut Vec<T>, len: usize) {
+    vec.reserve(len.saturating_sub(vec.len()));
+}
+
 /// A slice in memory of its own, which begins as zeros, page by page as it is touched.
 pub(crate) struct Large<T> {
     map: Option<MmapMut>,

@@ -17,6 +17,7 @@ use kapitsa_tensor::DType;
 
 use crate::element::{Bf16, F16, F32};
 use crate::isa::{Isa, Kernel};
+use crate::memory::hold;
 use crate::pool::Pool;
 use crate::shared::SharedOut;
 use crate::simd::Simd;
@@ -70,6 +71,11 @@ struct Plan {
 }
 
 impl Found {
+    fn hold(&mut self, queries: usize, dim: usize) {
+        hold(&mut self.softmax, queries);
+        hold(&mut self.sums, queries * dim);
+    }
+
     fn clear(&mut self, queries: usize, dim: usize) {
         self.softmax.clear();
         self.softmax.resize(queries, Softmax::NONE);
@@ -104,6 +110,14 @@ pub(crate) fn run(
     workers.resize_with(pool.threads(), Worker::default);
     let plan = Plan::new(op, blocks, pool.threads());
     let (group, dim) = (op.heads / op.kv_heads, op.head_dim());
+    // All workers get what any task needs, so that it is not for chance to say when memory is asked for.
+    let queries = plan.heads * blocks.iter().map(|block| block.rows.len()).max().unwrap_or(0);
+    for worker in &mut *workers {
+        hold(&mut worker.queries, queries);
+        worker.split.hold(queries, dim);
+        worker.all.hold(queries, dim);
+        hold(&mut worker.widened, run::widened_len(queries, dim));
+    }
     if plan.shares > 1 {
         shared.clear(batch.len() * op.heads * plan.splits, dim);
     }

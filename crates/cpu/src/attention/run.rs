@@ -17,6 +17,11 @@ pub(super) const RUN_TOKENS: usize = 256;
 /// Queries from which on keys and values are widened once for all.
 const WIDEN_QUERIES: usize = 3 * TILE;
 
+/// Elements that so many queries have widened at most.
+pub(super) fn widened_len(queries: usize, dim: usize) -> usize {
+    if queries >= WIDEN_QUERIES { 2 * RUN_TOKENS * dim } else { 0 }
+}
+
 /// Scores, then weights, of a run's positions.
 pub(super) type Scores = [f32; RUN_TOKENS];
 

@@ -13,6 +13,7 @@ mod element;
 mod exp;
 mod isa;
 mod kernel;
+mod kv_write;
 mod limits;
 mod linear;
 mod memory;

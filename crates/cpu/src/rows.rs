@@ -3,10 +3,10 @@
 use kapitsa_ops::RmsNorm;
 
 use crate::exp::exp;
-use crate::isa::Isa;
+use crate::isa::{Isa, Kernel};
 use crate::pool::Pool;
 use crate::shared::SharedOut;
-use crate::simd::LANES;
+use crate::simd::{LANES, Simd};
 
 /// Elements below which a parallel region costs more than it saves.
 const PARALLEL_ELEMENTS: usize = 16 * 1024;
@@ -63,16 +63,29 @@ pub(crate) fn add_lanes(lanes: [f32; LANES]) -> f32 {
     (four[0] + four[2]) + (four[1] + four[3])
 }
 
-/// One row of [`kapitsa_ops::SiluMul`].
-pub(crate) fn silu_mul(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
-    isa.vectorised(
-        #[inline(always)]
-        || {
-            for ((out, gate), up) in out.iter_mut().zip(gate).zip(up) {
-                *out = gate / (1.0 + exp(-gate)) * up;
-            }
-        },
-    );
+/// The largest of all lanes.
+#[inline(always)]
+pub(crate) fn max_lanes(lanes: [f32; LANES]) -> f32 {
+    let max = |a: f32, b: f32| if a > b { a } else { b };
+    let eight: [f32; 8] = std::array::from_fn(|i| max(lanes[i], lanes[i + 8]));
+    let four: [f32; 4] = std::array::from_fn(|i| max(eight[i], eight[i + 4]));
+    max(max(four[0], four[2]), max(four[1], four[3]))
+}
+
+/// One row of [`kapitsa_ops::SiluMul`]. It demands nothing but the instructions.
+pub(crate) struct SiluMul<'a> {
+    pub(crate) gate: &'a [f32],
+    pub(crate) up: &'a [f32],
+    pub(crate) out: &'a mut [f32],
+}
+
+impl Kernel for SiluMul<'_> {
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        for ((out, gate), up) in self.out.iter_mut().zip(self.gate).zip(self.up) {
+            *out = gate / (1.0 + exp::<S>(-gate)) * up;
+        }
+    }
 }
 
 /// One row of [`kapitsa_ops::Add`].

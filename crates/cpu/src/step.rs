@@ -1,14 +1,14 @@
 //! One step: the ops of a program, one after the other.
 
-use kapitsa_ops::kv::{HostKv, PAGE_TOKENS, Part};
-use kapitsa_ops::{Batch, ExpertCombine, ExpertLinear, ExpertWeights, KvWrite, Op, Program, Route, Rule, Tensor};
+use kapitsa_ops::kv::{HostKv, Part};
+use kapitsa_ops::{Batch, ExpertCombine, ExpertLinear, ExpertWeights, Op, Program, Route, Rule, Tensor};
 
 use crate::backend::PackedWeights;
 use crate::isa::Isa;
 use crate::linear::{self, Input, Job, Rows};
 use crate::pool::Pool;
 use crate::shared::SharedOut;
-use crate::{attention, rows};
+use crate::{attention, kv_write, rows};
 
 /// What a step uses.
 pub(crate) struct Step<'a> {
@@ -153,7 +153,11 @@ impl Step<'_> {
                     heads.for_each(|(x, out)| op.turn(x, row(angles, op.angles, r), out));
                 });
             }
-            Op::KvWrite(op) => kv_write(memory, kv, op),
+            Op::KvWrite(op) => {
+                for (part, x) in [(Part::Key, op.keys), (Part::Value, op.values)] {
+                    kv_write::run(kv, batch, op, part, memory.read(x));
+                }
+            }
             Op::Attention(op) => {
                 let (out, [q]) = memory.operands(op, [op.q]);
                 attention::run(isa, pool, attention, (op, batch, kv), q, out);
@@ -161,7 +165,9 @@ impl Step<'_> {
             Op::SiluMul(op) => {
                 let (out, [gate, up]) = memory.operands(op, [op.gate, op.up]);
                 rows::each(pool, out, op.out.width(), |r, out| {
-                    rows::silu_mul(isa, row(gate, op.gate, r), row(up, op.up, r), out);
+                    let kernel = rows::SiluMul { gate: row(gate, op.gate, r), up: row(up, op.up, r), out };
+                    // SAFETY: it makes no demands.
+                    unsafe { isa.run(kernel) }
                 });
             }
             Op::Add(op) => {
@@ -202,20 +208,6 @@ impl Step<'_> {
             }
         }
         count
-    }
-}
-
-fn kv_write(memory: &Memory<'_>, kv: &mut HostKv, op: &KvWrite) {
-    let (group, _) = kv.layout().layers[op.layer];
-    let batch = memory.batch;
-    for (part, x) in [(Part::Key, op.keys), (Part::Value, op.values)] {
-        for (r, data) in memory.read(x).chunks_exact(x.width()).enumerate() {
-            let (pages, slot) = (&batch.context(r).pages[group], batch.slot(r));
-            debug_assert!(slot / PAGE_TOKENS < pages.len());
-            for (head, values) in data.chunks_exact(op.head_dim).enumerate() {
-                kv.write(op.layer, pages, slot, part, head, values);
-            }
-        }
     }
 }
 

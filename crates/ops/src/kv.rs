@@ -107,6 +107,17 @@ pub enum HeadPage<'a> {
     Bf16(&'a [bf16]),
 }
 
+/// A [`HeadPage`] to write to.
+#[derive(Debug)]
+pub enum HeadPageMut<'a> {
+    /// Stored as f32.
+    F32(&'a mut [f32]),
+    /// Stored as f16.
+    F16(&'a mut [f16]),
+    /// Stored as bf16.
+    Bf16(&'a mut [bf16]),
+}
+
 impl HostKv {
     /// An empty cache.
     pub fn new(layout: KvLayout) -> Self {
@@ -148,16 +159,24 @@ impl HostKv {
         }
     }
 
-    /// Stores `values` (`[head_dim]`) at `slot` of a sequence whose pages for the layer's group are `pages`.
-    pub fn write(&mut self, layer: usize, pages: &[PageId], slot: usize, part: Part, head: usize, values: &[f32]) {
+    /// As [`head_page`](Self::head_page), to write to.
+    pub fn head_page_mut(&mut self, layer: usize, page: PageId, part: Part, head: usize) -> HeadPageMut<'_> {
         let (group, _) = self.layout.layers[layer];
         let range = self.head_range(layer, part, head);
+        match &mut self.groups[group][page.0 as usize] {
+            Page::F32(data) => HeadPageMut::F32(&mut data[range]),
+            Page::F16(data) => HeadPageMut::F16(&mut data[range]),
+            Page::Bf16(data) => HeadPageMut::Bf16(&mut data[range]),
+        }
+    }
+
+    /// Stores `values` (`[head_dim]`) at `slot` of a sequence whose pages for the layer's group are `pages`.
+    pub fn write(&mut self, layer: usize, pages: &[PageId], slot: usize, part: Part, head: usize, values: &[f32]) {
         let (start, step) = token_place(slot % PAGE_TOKENS, part, values.len());
-        let start = range.start + start;
-        match &mut self.groups[group][pages[slot / PAGE_TOKENS].0 as usize] {
-            Page::F32(data) => put(&mut data[start..range.end], step, values, |v| v),
-            Page::F16(data) => put(&mut data[start..range.end], step, values, f16::from_f32),
-            Page::Bf16(data) => put(&mut data[start..range.end], step, values, bf16::from_f32),
+        match self.head_page_mut(layer, pages[slot / PAGE_TOKENS], part, head) {
+            HeadPageMut::F32(data) => put(&mut data[start..], step, values, |v| v),
+            HeadPageMut::F16(data) => put(&mut data[start..], step, values, f16::from_f32),
+            HeadPageMut::Bf16(data) => put(&mut data[start..], step, values, bf16::from_f32),
         }
     }
 

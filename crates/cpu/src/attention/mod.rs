@@ -26,7 +26,7 @@ use run::{KvElement, Pages, Query, Softmax};
 /// Positions that a thread may attend over on its own.
 const SPLIT_TOKENS: usize = 1024;
 /// Rows of one sequence whose queries are computed together.
-const BLOCK_ROWS: usize = 16;
+const BLOCK_ROWS: usize = 32;
 
 /// Working memory, kept from call to call.
 #[derive(Default)]
@@ -39,6 +39,8 @@ pub(crate) struct Scratch {
 #[derive(Default)]
 struct Worker {
     queries: Vec<Query>,
+    /// Their elements, times the scale of scores, `[.., head_dim]`.
+    q: Vec<f32>,
     split: Found,
     all: Found,
     widened: Vec<f32>,
@@ -114,6 +116,7 @@ pub(crate) fn run(
     let queries = plan.heads * blocks.iter().map(|block| block.rows.len()).max().unwrap_or(0);
     for worker in &mut *workers {
         hold(&mut worker.queries, queries);
+        hold(&mut worker.q, queries * dim);
         worker.split.hold(queries, dim);
         worker.all.hold(queries, dim);
         hold(&mut worker.widened, run::widened_len(queries, dim));
@@ -150,26 +153,15 @@ pub(crate) fn run(
             let (block, head) = (&blocks[task / op.heads], task % op.heads);
             for row in block.rows.clone() {
                 let at = (row * op.heads + head) * plan.splits;
+                let splits = block.splits.len();
                 // SAFETY: all splits have been written; each output is written by one task.
-                let (softmax, sums, out) = unsafe {
-                    let splits = block.splits.len();
-                    (
-                        softmax.read(at, splits),
-                        sums.read(at * dim, splits * dim),
-                        out.part((row * op.heads + head) * dim, dim),
-                    )
-                };
-                isa.vectorised(
-                    #[inline(always)]
-                    || {
-                        let mut all = Softmax::NONE;
-                        out.fill(0.0);
-                        for (found, sums) in softmax.iter().zip(sums.chunks_exact(dim)) {
-                            merge(&mut all, out, *found, sums);
-                        }
-                        out.iter_mut().for_each(|out| *out /= all.sum);
-                    },
-                );
+                unsafe {
+                    isa.run(Merge {
+                        found: softmax.read(at, splits),
+                        sums: sums.read(at * dim, splits * dim),
+                        out: out.part((row * op.heads + head) * dim, dim),
+                    });
+                }
             }
         });
     }
@@ -194,10 +186,30 @@ fn find_blocks(op: &Attention, batch: &Batch, blocks: &mut Vec<Block>) {
 
 /// Takes in what has been found in a further split.
 #[inline(always)]
-fn merge(all: &mut Softmax, all_sums: &mut [f32], found: Softmax, sums: &[f32]) {
+fn merge<S: Simd>(all: &mut Softmax, all_sums: &mut [f32], found: Softmax, sums: &[f32]) {
     if !found.is_none() {
-        let (old, new) = all.merge(found);
+        let (old, new) = all.merge::<S>(found);
         all_sums.iter_mut().zip(sums).for_each(|(all, sum)| *all = *all * old + sum * new);
+    }
+}
+
+/// All splits of a query.
+struct Merge<'a> {
+    found: &'a [Softmax],
+    sums: &'a [f32],
+    out: &'a mut [f32],
+}
+
+impl Kernel for Merge<'_> {
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Merge { found, sums, out } = self;
+        let mut all = Softmax::NONE;
+        out.fill(0.0);
+        for (found, sums) in found.iter().zip(sums.chunks_exact(out.len())) {
+            merge::<S>(&mut all, out, *found, sums);
+        }
+        out.iter_mut().for_each(|out| *out /= all.sum);
     }
 }
 
@@ -238,8 +250,8 @@ impl Kernel for Task<'_> {
 /// As [`Kernel::run`]; nobody else uses the task's outputs.
 #[inline(always)]
 unsafe fn task<S: Simd, E: KvElement>(task: Task<'_>) {
-    let Task { of: (op, batch, kv), q, rows, heads, splits, worker, out } = task;
-    let Worker { queries, split, all, widened } = worker;
+    let Task { of: (op, batch, kv), q: all_q, rows, heads, splits, worker, out } = task;
+    let Worker { queries, q, split, all, widened } = worker;
     let dim = op.head_dim();
     let kv_head = heads.start / (op.heads / op.kv_heads);
     let pages = Pages { op, batch, kv, row: rows.start, kv_head, element: PhantomData::<E> };
@@ -253,6 +265,10 @@ unsafe fn task<S: Simd, E: KvElement>(task: Task<'_>) {
             in_place: batch.in_place(row),
         }));
     }
+    q.clear();
+    for query in &*queries {
+        q.extend(all_q[query.at..][..dim].iter().map(|x| x * op.scale));
+    }
     all.clear(queries.len(), dim);
     for index in splits {
         split.clear(queries.len(), dim);
@@ -265,7 +281,7 @@ unsafe fn task<S: Simd, E: KvElement>(task: Task<'_>) {
                 for ((all, all_sums), (found, sums)) in
                     all.softmax.iter_mut().zip(all.sums.chunks_exact_mut(dim)).zip(found)
                 {
-                    merge(all, all_sums, *found, sums);
+                    merge::<S>(all, all_sums, *found, sums);
                 }
             }
             Out::Splits { softmax, sums: all_sums, of_query, first } => {

@@ -9,7 +9,7 @@ use kapitsa_ops::{Attention, Batch};
 use super::tile::{TILE, accumulate, score};
 use crate::element::{Bf16, Element, F16, F32};
 use crate::exp::exp;
-use crate::rows::add_lanes;
+use crate::rows::{add_lanes, max_lanes};
 use crate::simd::{LANES, Simd};
 
 /// Positions whose scores are kept at a time; runs begin at multiples of it.
@@ -28,7 +28,7 @@ pub(super) type Scores = [f32; RUN_TOKENS];
 /// A query.
 pub(super) struct Query {
     pub(super) row: usize,
-    /// Where its elements begin in `q` and `out`.
+    /// Where its elements begin in the op's queries and output.
     pub(super) at: usize,
     pub(super) visible: Range<usize>,
     /// Positions below this lie in the slots of their numbers.
@@ -53,9 +53,9 @@ impl Softmax {
 
     /// Takes another one in. Returns the factors of what has been summed before and of what comes.
     #[inline(always)]
-    pub(super) fn merge(&mut self, other: Softmax) -> (f32, f32) {
+    pub(super) fn merge<S: Simd>(&mut self, other: Softmax) -> (f32, f32) {
         let max = self.max.max(other.max);
-        let (old, new) = (exp(self.max - max), exp(other.max - max));
+        let (old, new) = (exp::<S>(self.max - max), exp::<S>(other.max - max));
         *self = Softmax { max, sum: self.sum * old + other.sum * new };
         (old, new)
     }
@@ -146,7 +146,8 @@ kv_element!(F32, F32, f32, true);
 kv_element!(F16, F16, half::f16, false);
 kv_element!(Bf16, Bf16, half::bf16, false);
 
-/// Attends over the positions of `split` alone. `found` and `sums` (`[queries, dim]`) begin empty; sums are left undivided.
+/// Attends over the positions of `split` alone. `q`: `[queries, dim]`, times the scale of scores; `found` and `sums`
+/// (`[queries, dim]`) begin empty; sums are left undivided.
 ///
 /// # Safety
 /// The machine has the instructions of `S`.
@@ -170,13 +171,13 @@ pub(super) unsafe fn split<S: Simd, E: KvElement>(
             // SAFETY: passed on.
             near = Some(unsafe { widen::<S, E>(pages, range, dim, widened) });
         }
-        let tiles = queries.chunks(TILE).zip(found.chunks_mut(TILE)).zip(sums.chunks_mut(TILE * dim));
-        for ((queries, found), sums) in tiles {
+        let of_tiles = queries.chunks(TILE).zip(q.chunks(TILE * dim));
+        for ((queries, q), (found, sums)) in of_tiles.zip(found.chunks_mut(TILE).zip(sums.chunks_mut(TILE * dim))) {
             // SAFETY: passed on.
             unsafe {
                 match &near {
-                    Some(near) => tile::<S, E, _>(pages, near, q, &run, queries, found, sums),
-                    None => tile::<S, E, _>(pages, pages, q, &run, queries, found, sums),
+                    Some(near) => tile::<S, E, _>(pages, near, &run, queries, q, found, sums),
+                    None => tile::<S, E, _>(pages, pages, &run, queries, q, found, sums),
                 }
             }
         }
@@ -199,10 +200,14 @@ unsafe fn widen<'a, S: Simd, E: KvElement>(
     for (part, wide) in [(Part::Key, &mut *keys), (Part::Value, &mut *values)] {
         for (index, wide) in range.clone().zip(wide.chunks_exact_mut(page)) {
             let stored = pages.page(index * PAGE_TOKENS, part);
+            let next = pages.page((index + 1).min(range.end - 1) * PAGE_TOKENS, part);
             assert!(stored.len() == page && page.is_multiple_of(LANES));
             for i in (0..page).step_by(LANES) {
                 // SAFETY: in bounds by the assertion; the machine has the instructions by the caller's promise.
-                unsafe { S::store_f32(wide.as_mut_ptr().add(i), E::load::<S>(stored.as_ptr().add(i))) }
+                unsafe {
+                    S::prefetch(next.as_ptr().add(i).cast());
+                    S::store_f32(wide.as_mut_ptr().add(i), E::load::<S>(stored.as_ptr().add(i)));
+                }
             }
         }
     }
@@ -218,9 +223,9 @@ unsafe fn widen<'a, S: Simd, E: KvElement>(
 unsafe fn tile<S: Simd, E: KvElement, N: Source>(
     pages: &Pages<'_, E>,
     near: &N,
-    q: &[f32],
     run: &Range<usize>,
     queries: &[Query],
+    q: &[f32],
     found: &mut [Softmax],
     sums: &mut [f32],
 ) {
@@ -230,7 +235,7 @@ unsafe fn tile<S: Simd, E: KvElement, N: Source>(
     // The part of `seen` that `near` has.
     let mut there: [Range<usize>; TILE] = [const { 0..0 }; TILE];
     for (r, query) in queries.iter().enumerate() {
-        qs[r] = &q[query.at..][..dim];
+        qs[r] = &q[r * dim..][..dim];
         seen[r] = intersection(run, &query.visible);
         there[r] = seen[r].start..seen[r].end.min(query.in_place).max(seen[r].start);
     }
@@ -280,8 +285,7 @@ unsafe fn tile<S: Simd, E: KvElement, N: Source>(
             scores[position - run.start] = score;
         }
         let inside = seen[r].start - run.start..seen[r].end - run.start;
-        let (old, new) = found[r].merge(weights(scores, inside, pages.op.scale));
-        scores.iter_mut().for_each(|weight| *weight *= new);
+        let old = weights::<S>(scores, inside, &mut found[r]);
         sums[r * dim..][..dim].iter_mut().for_each(|sum| *sum *= old);
     }
 
@@ -342,30 +346,32 @@ fn intersection(a: &Range<usize>, b: &Range<usize>) -> Range<usize> {
     a.start.max(b.start)..a.end.min(b.end)
 }
 
-/// Turns the scores `inside` into `exp(scale · score - max)`, all others into 0.
+/// Turns the scores `inside` into `exp(score - max)`, all others into 0, and takes them in. Returns the factor of what has been
+/// summed before.
 #[inline(always)]
-fn weights(scores: &mut Scores, inside: Range<usize>, scale: f32) -> Softmax {
+fn weights<S: Simd>(scores: &mut Scores, inside: Range<usize>, found: &mut Softmax) -> f32 {
     scores[..inside.start].fill(f32::NEG_INFINITY);
     scores[inside.end..].fill(f32::NEG_INFINITY);
     let vectors = inside.start / LANES..inside.end.div_ceil(LANES);
     let (used, _) = scores[..vectors.end * LANES].as_chunks_mut::<LANES>();
     let used = &mut used[vectors.start..];
-    let mut max = [f32::NEG_INFINITY; LANES];
-    for vector in used.iter_mut() {
+    let mut max = [found.max; LANES];
+    for vector in used.iter() {
         for l in 0..LANES {
-            vector[l] *= scale;
             max[l] = if vector[l] > max[l] { vector[l] } else { max[l] };
         }
     }
-    let max = max.into_iter().fold(f32::NEG_INFINITY, f32::max);
+    let max = max_lanes(max);
     let mut sums = [0.0; LANES];
     for vector in used {
         for l in 0..LANES {
-            vector[l] = exp(vector[l] - max);
+            vector[l] = exp::<S>(vector[l] - max);
             sums[l] += vector[l];
         }
     }
     scores[..vectors.start * LANES].fill(0.0);
     scores[vectors.end * LANES..].fill(0.0);
-    Softmax { max, sum: add_lanes(sums) }
+    let old = exp::<S>(found.max - max);
+    *found = Softmax { max, sum: found.sum * old + add_lanes(sums) };
+    old
 }

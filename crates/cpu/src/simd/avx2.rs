@@ -142,6 +142,11 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn fma_lane(a: f32, b: f32, c: f32) -> f32 {
+        a.mul_add(b, c)
+    }
+
+    #[inline(always)]
     unsafe fn fma(a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32 {
         unsafe { [_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1])] }
     }

@@ -107,6 +107,11 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn fma_lane(a: f32, b: f32, c: f32) -> f32 {
+        a.mul_add(b, c)
+    }
+
+    #[inline(always)]
     unsafe fn fma(a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32 {
         unsafe { _mm512_fmadd_ps(a, b, c) }
     }

@@ -62,6 +62,8 @@ pub(crate) trait Simd {
     unsafe fn store_f32(to: *mut f32, a: Self::F32);
     unsafe fn store_bytes(to: *mut u8, a: Self::I32);
     unsafe fn mul(a: Self::F32, b: Self::F32) -> Self::F32;
+    /// `a · b + c` of one lane, rounded once, for loops that become vectors.
+    fn fma_lane(a: f32, b: f32, c: f32) -> f32;
     /// `a · b + c`, rounded once.
     unsafe fn fma(a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32;
     /// The largest bits of all magnitudes, which order as the numbers do, with infinity and then NaN above all.

@@ -155,6 +155,11 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn fma_lane(a: f32, b: f32, c: f32) -> f32 {
+        fma(a, b, c)
+    }
+
+    #[inline(always)]
     unsafe fn fma(a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32 {
         lanes(|l| fma(a[l], b[l], c[l]))
     }

@@ -246,9 +246,10 @@ impl<'a, const W: usize> Xs<'a, W> {
 /// # Safety
 /// As [`run`]; the machine has the instructions of `S`.
 #[inline(always)]
-unsafe fn emit<S: Simd, const R: usize>(tile: &Tile<'_, '_>, first: usize, panel: usize, sums: [S::F32; R]) {
+unsafe fn emit<S: Simd, const R: usize>(tile: &Tile<'_, '_>, first: usize, panel: usize, sums: &[S::F32; R]) {
     let (at, count) = (panel * LANES, LANES.min(tile.outputs.end - panel * LANES));
-    for (out_at, mut sum) in tile.out_at[first..].iter().zip(sums) {
+    for (out_at, &sum) in tile.out_at[first..].iter().zip(sums) {
+        let mut sum = sum;
         // SAFETY: nobody else uses these outputs; all loads and stores are of 16 elements that are there.
         unsafe {
             let out = tile.out.part(out_at + at, count);
@@ -308,7 +309,7 @@ impl<E: Element, const R: usize> Kernel for PlainRows<'_, '_, '_, E, R> {
                         sums[r] = S::fma(w, S::splat(*xs[r].get_unchecked(i)), sums[r]);
                     }
                 }
-                emit::<S, R>(tile, first, panel, sums);
+                emit::<S, R>(tile, first, panel, &sums);
             }
         }
     }
@@ -351,7 +352,7 @@ impl<C: Codes, F: Scaling, const R: usize, const W: usize> Kernel for Times<'_, 
                 let mut sums = [[S::splat(0.0); R]; STREAMS];
                 self.add::<S, STREAMS>(panel, 0..blocks, &mut sums);
                 for (p, sums) in sums.into_iter().enumerate() {
-                    emit::<S, R>(tile, first, panel + p, sums);
+                    emit::<S, R>(tile, first, panel + p, &sums);
                 }
                 panel += STREAMS;
             }
@@ -366,7 +367,7 @@ impl<C: Codes, F: Scaling, const R: usize, const W: usize> Kernel for Times<'_, 
                     }
                 }
                 for (p, sums) in sums[..count].iter().enumerate() {
-                    emit::<S, R>(tile, first, panel + p, *sums);
+                    emit::<S, R>(tile, first, panel + p, sums);
                 }
                 panel += count;
             }

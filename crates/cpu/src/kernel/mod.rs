@@ -27,6 +27,8 @@ pub(crate) const STREAMS: usize = 4;
 /// Blocks of a tile's rows that stay in the L1 cache, a multiple of those of every scaling's group, while as many panels pass.
 const CACHED_BLOCKS: usize = 24;
 const CACHED_PANELS: usize = 8;
+/// Rows up to which memory is waited for.
+const FEW_ROWS: usize = 8;
 /// Rows that a caller may pass at once, a multiple of those of every large tile.
 pub(crate) const MAX_ROWS: usize = 24;
 
@@ -73,9 +75,10 @@ pub(crate) unsafe fn run(isa: Isa, tile: &Tile<'_, '_>) {
     unsafe {
         match (tile.weights, tile.inputs) {
             (_, Inputs::Plain(xs)) => {
-                let mut first = 0;
+                let (mut first, most) = (0, isa.tile_groups() * GROUP);
                 while first < xs.len() {
-                    first += match xs.len() - first {
+                    first += match (xs.len() - first).min(most) {
+                        12.. => plain::<12>(isa, tile, xs, first),
                         8.. => plain::<8>(isa, tile, xs, first),
                         4.. => plain::<4>(isa, tile, xs, first),
                         2.. => plain::<2>(isa, tile, xs, first),
@@ -286,30 +289,66 @@ struct PlainRows<'a, 'b, 'c, E, const R: usize> {
 impl<E: Element, const R: usize> Kernel for PlainRows<'_, '_, '_, E, R> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let PlainRows { tile, xs, first, .. } = self;
-        let cols = xs[0].len();
-        assert!(xs.iter().all(|x| x.len() == cols));
-        for panel in tile.outputs.start / LANES..tile.outputs.end.div_ceil(LANES) {
-            let weights = match tile.weights {
-                Weights::Packed(packed) => {
-                    assert_eq!(packed.cols, cols);
-                    packed.panel(panel).wrapping_add(packed.codes)
+        let (mut panel, end) = (self.tile.outputs.start / LANES, self.tile.outputs.end.div_ceil(LANES));
+        // SAFETY: passed on.
+        unsafe {
+            // As with codes, a single row reads several streams. More rows share their loads between two panels.
+            while R == 1 && panel + STREAMS <= end {
+                self.panels::<S, STREAMS>(panel);
+                panel += STREAMS;
+            }
+            while panel + 2 <= end {
+                self.panels::<S, 2>(panel);
+                panel += 2;
+            }
+            if panel < end {
+                self.panels::<S, 1>(panel);
+            }
+        }
+    }
+}
+
+impl<E: Element, const R: usize> PlainRows<'_, '_, '_, E, R> {
+    /// `P` panels side by side, from `panel` on.
+    ///
+    /// # Safety
+    /// As [`run`]; the machine has the instructions of `S`; the weight has the panels.
+    #[inline(always)]
+    unsafe fn panels<S: Simd, const P: usize>(&self, panel: usize) {
+        let cols = self.xs[0].len();
+        assert!(self.xs.iter().all(|x| x.len() == cols));
+        let (start, ahead) = match self.tile.weights {
+            Weights::Packed(packed) => {
+                assert_eq!(packed.cols, cols);
+                (packed.panel(panel).wrapping_add(packed.codes), packed.tiling.ahead)
+            }
+            Weights::Panel(elements) => {
+                assert!(P == 1 && elements.len() == cols * LANES);
+                (elements.as_ptr().cast(), 0)
+            }
+        };
+        let (vector, of_panel) = (LANES * size_of::<E::Stored>(), cols * LANES * size_of::<E::Stored>());
+        // SAFETY: a panel holds 16 elements an input, and every row has `cols` inputs.
+        unsafe {
+            let mut sums = [[S::splat(0.0); R]; P];
+            for i in 0..cols {
+                let mut w = [S::splat(0.0); P];
+                for (p, w) in w.iter_mut().enumerate() {
+                    let at = start.wrapping_add(p * of_panel + i * vector);
+                    if R <= FEW_ROWS {
+                        S::prefetch(at.wrapping_add(ahead));
+                    }
+                    *w = E::load::<S>(at.cast());
                 }
-                Weights::Panel(panel) => {
-                    assert_eq!(panel.len(), cols * LANES);
-                    panel.as_ptr().cast()
-                }
-            };
-            // SAFETY: a panel holds 16 elements an input, and every row has `cols` inputs.
-            unsafe {
-                let mut sums = [S::splat(0.0); R];
-                for i in 0..cols {
-                    let w = E::load::<S>(weights.cast::<E::Stored>().add(i * LANES));
-                    for r in 0..R {
-                        sums[r] = S::fma(w, S::splat(*xs[r].get_unchecked(i)), sums[r]);
+                for r in 0..R {
+                    let x = S::splat(*self.xs[r].get_unchecked(i));
+                    for (sums, w) in sums.iter_mut().zip(w) {
+                        sums[r] = S::fma(w, x, sums[r]);
                     }
                 }
-                emit::<S, R>(tile, first, panel, &sums);
+            }
+            for (p, sums) in sums.iter().enumerate() {
+                emit::<S, R>(self.tile, self.first, panel + p, sums);
             }
         }
     }

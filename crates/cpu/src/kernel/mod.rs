@@ -317,24 +317,24 @@ impl<E: Element, const R: usize> PlainRows<'_, '_, '_, E, R> {
     unsafe fn panels<S: Simd, const P: usize>(&self, panel: usize) {
         let cols = self.xs[0].len();
         assert!(self.xs.iter().all(|x| x.len() == cols));
-        let (start, ahead) = match self.tile.weights {
+        let (start, stride, ahead) = match self.tile.weights {
             Weights::Packed(packed) => {
                 assert_eq!(packed.cols, cols);
-                (packed.panel(panel).wrapping_add(packed.codes), packed.tiling.ahead)
+                (packed.panel(panel).wrapping_add(packed.codes), packed.panel_bytes, packed.tiling.ahead)
             }
             Weights::Panel(elements) => {
                 assert!(P == 1 && elements.len() == cols * LANES);
-                (elements.as_ptr().cast(), 0)
+                (elements.as_ptr().cast(), 0, 0)
             }
         };
-        let (vector, of_panel) = (LANES * size_of::<E::Stored>(), cols * LANES * size_of::<E::Stored>());
+        let vector = LANES * size_of::<E::Stored>();
         // SAFETY: a panel holds 16 elements an input, and every row has `cols` inputs.
         unsafe {
             let mut sums = [[S::splat(0.0); R]; P];
             for i in 0..cols {
                 let mut w = [S::splat(0.0); P];
                 for (p, w) in w.iter_mut().enumerate() {
-                    let at = start.wrapping_add(p * of_panel + i * vector);
+                    let at = start.wrapping_add(p * stride + i * vector);
                     if R <= FEW_ROWS {
                         S::prefetch(at.wrapping_add(ahead));
                     }

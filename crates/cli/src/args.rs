@@ -237,7 +237,7 @@ pub(crate) struct DeviceArgs {
     /// Element type of the KV cache [default: f16].
     #[arg(long, value_enum, conflicts_with = "exact")]
     kv: Option<Kv>,
-    /// Worker threads [default: all cores].
+    /// Worker threads [default: one for each core].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// f32 activations and f32 KV cache everywhere.

@@ -13,7 +13,7 @@ use crate::{Error, Memory};
 /// How to run a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// Worker threads; as many as the machine runs at once if `None`.
+    /// Worker threads; one for each core if `None`.
     pub threads: Option<usize>,
     /// Element type of the KV cache.
     pub kv: DType,
@@ -47,6 +47,13 @@ impl OpenOptions {
     }
 }
 
+/// Cores that this process may use, one thread each: two threads of one core would wait for the same multipliers. Which thread
+/// runs where is left to the system, which fills idle cores first.
+fn cores() -> usize {
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    sysinfo::System::physical_core_count().map_or(threads, |cores| cores.clamp(1, threads))
+}
+
 /// Loads a checkpoint's model and starts an engine for it.
 pub(crate) fn engine(checkpoint: &Checkpoint, options: &OpenOptions) -> Result<Engine, Error> {
     let model = kapitsa_models::load(checkpoint)?;
@@ -55,7 +62,7 @@ pub(crate) fn engine(checkpoint: &Checkpoint, options: &OpenOptions) -> Result<E
         return Err(Error::Context { found, trained: info.context });
     }
     let layout = KvLayout::new(options.kv, &info.kv);
-    let threads = options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
+    let threads = options.threads.unwrap_or_else(cores);
     let cpu = CpuOptions { activations: options.activations, ..CpuOptions::new(threads) };
     let backend = Cpu::new(layout.clone(), &cpu)?;
     let runner = Runner::load(model, Box::new(backend), &layout, &mut |weight| checkpoint.release(weight))?;

@@ -113,12 +113,16 @@ unsafe fn plain<const R: usize>(isa: Isa, tile: &Tile<'_, '_>, xs: &[&[f32]], fi
         Weights::Packed(packed) => packed.layout,
     };
     let xs = std::array::from_fn(|r| xs[first + r]);
+    // Where there are registers for their sums.
+    let pairs = isa.tile_groups() > 1;
     // SAFETY: passed on.
     unsafe {
         match layout {
-            Layout::Plain(DType::F32) => isa.run(PlainRows::<F32, R> { tile, xs, first, element: PhantomData }),
-            Layout::Plain(DType::F16) => isa.run(PlainRows::<F16, R> { tile, xs, first, element: PhantomData }),
-            Layout::Plain(DType::Bf16) => isa.run(PlainRows::<Bf16, R> { tile, xs, first, element: PhantomData }),
+            Layout::Plain(DType::F32) => isa.run(PlainRows::<F32, R> { tile, xs, first, pairs, element: PhantomData }),
+            Layout::Plain(DType::F16) => isa.run(PlainRows::<F16, R> { tile, xs, first, pairs, element: PhantomData }),
+            Layout::Plain(DType::Bf16) => {
+                isa.run(PlainRows::<Bf16, R> { tile, xs, first, pairs, element: PhantomData })
+            }
             Layout::Blocks(..) => unreachable!("codes are multiplied by blocks"),
         }
     }
@@ -283,6 +287,8 @@ struct PlainRows<'a, 'b, 'c, E, const R: usize> {
     tile: &'a Tile<'b, 'c>,
     xs: [&'a [f32]; R],
     first: usize,
+    /// Whether two panels are multiplied at a time.
+    pairs: bool,
     element: PhantomData<E>,
 }
 
@@ -292,17 +298,18 @@ impl<E: Element, const R: usize> Kernel for PlainRows<'_, '_, '_, E, R> {
         let (mut panel, end) = (self.tile.outputs.start / LANES, self.tile.outputs.end.div_ceil(LANES));
         // SAFETY: passed on.
         unsafe {
-            // As with codes, a single row reads several streams. More rows share their loads between two panels.
+            // As with codes, a single row reads several streams.
             while R == 1 && panel + STREAMS <= end {
                 self.panels::<S, STREAMS>(panel);
                 panel += STREAMS;
             }
-            while panel + 2 <= end {
+            while self.pairs && panel + 2 <= end {
                 self.panels::<S, 2>(panel);
                 panel += 2;
             }
-            if panel < end {
+            while panel < end {
                 self.panels::<S, 1>(panel);
+                panel += 1;
             }
         }
     }

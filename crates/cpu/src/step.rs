@@ -5,6 +5,7 @@ use kapitsa_ops::{Batch, ExpertCombine, ExpertLinear, ExpertWeights, Op, Program
 
 use crate::backend::PackedWeights;
 use crate::isa::Isa;
+use crate::kernel::FEW_ROWS;
 use crate::linear::{self, Input, Job, Rows};
 use crate::pool::Pool;
 use crate::shared::SharedOut;
@@ -44,9 +45,6 @@ pub(crate) struct Memory<'a> {
     pub(crate) batch: &'a Batch,
     pub(crate) arena: &'a mut [f32],
 }
-
-/// Rows up to which reading weights takes longer than multiplying.
-const FEW_ROWS: usize = 8;
 
 impl Memory<'_> {
     /// Where the next weight begins that all rows of the batch are multiplied by, and the bytes of a task on it.

@@ -2,8 +2,8 @@
 //!
 //! For each output the sum runs over the inputs in order: block by block for codes (an exact integer sum of 32 products, then
 //! one f32 product and sum, rounded once, for its scale and, where the format has one, one for its minimum), element by
-//! element for plain weights. Tiles have one to [`MAX_ROWS`] rows and share nothing but the loads of a panel, so the number of rows changes no
-//! bit, nor does the instruction set.
+//! element for plain weights. Tiles have one to [`MAX_ROWS`] rows and share nothing but the loads of a panel, so the number of
+//! rows changes no bit, nor does the instruction set.
 
 mod codes;
 mod scaling;
@@ -27,8 +27,8 @@ pub(crate) const STREAMS: usize = 4;
 /// Blocks of a tile's rows that stay in the L1 cache, a multiple of those of every scaling's group, while as many panels pass.
 const CACHED_BLOCKS: usize = 24;
 const CACHED_PANELS: usize = 8;
-/// Rows up to which memory is waited for.
-const FEW_ROWS: usize = 8;
+/// Rows up to which reading weights takes longer than multiplying.
+pub(crate) const FEW_ROWS: usize = 8;
 /// Rows that a caller may pass at once, a multiple of those of every large tile.
 pub(crate) const MAX_ROWS: usize = 24;
 
@@ -255,8 +255,8 @@ impl<'a, const W: usize> Xs<'a, W> {
 #[inline(always)]
 unsafe fn emit<S: Simd, const R: usize>(tile: &Tile<'_, '_>, first: usize, panel: usize, sums: &[S::F32; R]) {
     let (at, count) = (panel * LANES, LANES.min(tile.outputs.end - panel * LANES));
-    for (out_at, &sum) in tile.out_at[first..].iter().zip(sums) {
-        let mut sum = sum;
+    for (out_at, sum) in tile.out_at[first..].iter().zip(sums) {
+        let mut sum = *sum;
         // SAFETY: nobody else uses these outputs; all loads and stores are of 16 elements that are there.
         unsafe {
             let out = tile.out.part(out_at + at, count);

@@ -1,9 +1,9 @@
 //! Attention over paged keys and values, in splits of [`SPLIT_TOKENS`] absolute positions that are merged in order.
 //!
 //! A score is a sum over the elements of the head in order; a split's scores are taken in runs of 256, whose weights are
-//! summed in 16 lanes by position, then halves first, and whose values are added by position; each run
-//! rescales what the split's runs before it have found, and splits are merged in order. Positions that a row does not see have the weight 0 and their values are not touched. Which rows and heads are
-//! computed together, and which splits by which thread, changes no bit.
+//! summed in 16 lanes by position, then halves first, and whose values are added by position; each run rescales what the
+//! split's runs before it have found, and splits are merged in order. Positions that a row does not see have the weight 0 and
+//! their values are not touched. Which rows and heads are computed together, and which splits by which thread, changes no bit.
 
 mod run;
 mod tile;

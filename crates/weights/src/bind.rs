@@ -138,9 +138,11 @@ fn mlx(store: &Store, module: &str, weight: &StoredTensor, expected: Expected) -
         },
     };
     let global_scale = store.take(&format!("{module}.global_scale"));
+    // The configuration spells modules as the file does.
+    let own_module = weight.name.strip_suffix(".weight").unwrap_or(&weight.name);
     let format = store
         .quantization
-        .format(module, scale_dtype, global_scale.is_some())
+        .format(own_module, scale_dtype, global_scale.is_some())
         .map_err(|reason| weight.error(reason))?;
     let cols = expected.cols;
     let (words, groups) = match format {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kapitsa_tensor::Weight;
 
 use crate::folder::{Source, open_safetensors, read_text};
-use crate::gguf::config::{TensorTable, convert, is_known};
+use crate::gguf::config::{TensorTable, convert};
 use crate::gguf::{self, Metadata};
 use crate::map::Map;
 use crate::mlx::Quantization;
@@ -111,8 +111,7 @@ impl Checkpoint {
         let metadata = metadata.expect("a model has at least one file");
         let path = tensors[0].0.clone();
         let config = Config::new(&path, converted.values, converted.origins);
-        let translate = metadata.opt_str("general.architecture")?.is_some_and(is_known);
-        let store = Store::from_gguf(path, tensors, translate)?;
+        let store = Store::from_gguf(path, tensors, converted.names)?;
         Ok(Checkpoint { config, store, maps, tokenizer: TokenizerSource::Gguf(Box::new(metadata)) })
     }
 

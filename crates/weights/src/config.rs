@@ -221,6 +221,19 @@ impl Config {
         }))
     }
 
+    /// For each object of the list under `key`, this section with the object's keys in place of its own: settings of layers
+    /// that differ.
+    pub fn overlays(&self, key: &str) -> Result<Option<Vec<Config>>, LoadError> {
+        let objects = |value| list(value, |value| value.as_object().cloned());
+        let Some(objects) = self.typed(key, "a list of objects", objects)? else { return Ok(None) };
+        let overlay = |own: Map<String, Value>| {
+            let mut values = self.values.clone();
+            values.extend(own.into_iter().filter(|(_, value)| !value.is_null()));
+            Config { values, ..self.clone() }
+        };
+        Ok(Some(objects.into_iter().map(overlay).collect()))
+    }
+
     /// Keys of this section, in the order of the file.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.values.keys().map(String::as_str)

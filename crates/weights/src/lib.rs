@@ -14,6 +14,7 @@
 
 mod bind;
 mod checkpoint;
+mod composite;
 mod config;
 mod error;
 mod folder;

@@ -1,6 +1,7 @@
 //! All tensors of an opened model by their Hugging Face names, whichever container they came from.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,10 +10,11 @@ use bytes::Bytes;
 use kapitsa_tensor::DType;
 use safetensors::Dtype;
 
-use crate::gguf::names;
+use crate::error::short;
+use crate::gguf::names::Names;
 use crate::gguf::types::TensorType;
 use crate::mlx::Quantization;
-use crate::{Container, LoadError, gguf, safetensors as st};
+use crate::{Container, LoadError, composite, gguf, safetensors as st};
 
 /// A tensor as it is stored.
 #[derive(Debug)]
@@ -74,19 +76,22 @@ pub(crate) struct Store {
     pub(crate) path: Arc<Path>,
     pub(crate) container: Container,
     pub(crate) quantization: Quantization,
+    /// For GGUF of a known architecture.
+    gguf_names: Option<Names>,
 }
 
 impl Store {
-    /// Takes the tensors of GGUF files, with their paths. Names are translated if `translate`.
+    /// Takes the tensors of GGUF files, with their paths, and translates what `names` has.
     pub(crate) fn from_gguf(
         path: Arc<Path>,
         files: Vec<(Arc<Path>, Vec<gguf::Tensor>)>,
-        translate: bool,
+        names: Option<Names>,
     ) -> Result<Self, LoadError> {
         let mut store = Store::empty(path, Container::Gguf, Quantization::default());
+        store.gguf_names = names;
         for (path, tensors) in files {
             for tensor in tensors {
-                let name = if translate { names::to_hugging_face(&tensor.name) } else { None };
+                let name = names.and_then(|names| names.to_hugging_face(&tensor.name));
                 let name = name.unwrap_or_else(|| tensor.name.clone());
                 let gguf::Tensor { name: own_name, shape, kind, data } = tensor;
                 store.insert(name, &path, own_name, shape, Kind::Gguf(kind), data)?;
@@ -105,14 +110,14 @@ impl Store {
         let mut store = Store::empty(path, container, quantization);
         for file in files {
             for st::Tensor { name, shape, dtype, data } in file.tensors {
-                store.insert(name.clone(), &file.path, name, shape, Kind::Safetensors(dtype), data)?;
+                store.insert(composite::from_file(&name), &file.path, name, shape, Kind::Safetensors(dtype), data)?;
             }
         }
         Ok(store)
     }
 
     fn empty(path: Arc<Path>, container: Container, quantization: Quantization) -> Self {
-        Store { tensors: HashMap::new(), path, container, quantization }
+        Store { tensors: HashMap::new(), path, container, quantization, gguf_names: None }
     }
 
     fn insert(
@@ -125,11 +130,15 @@ impl Store {
         data: Bytes,
     ) -> Result<(), LoadError> {
         let tensor = StoredTensor { name, path: path.clone(), shape, kind, data, used: AtomicBool::new(false) };
-        match self.tensors.insert(key, tensor) {
-            None => Ok(()),
-            Some(first) => {
-                let reason = format!("is also in {}, expected each tensor once", first.path.display());
-                Err(LoadError::tensor(first.name, reason).in_file(path))
+        match self.tensors.entry(key) {
+            Entry::Vacant(entry) => {
+                entry.insert(tensor);
+                Ok(())
+            }
+            Entry::Occupied(first) => {
+                let StoredTensor { name, path, .. } = first.get();
+                let reason = format!("is also in {} as `{}`, expected each tensor once", path.display(), short(name));
+                Err(tensor.error(reason))
             }
         }
     }
@@ -145,6 +154,12 @@ impl Store {
         Some(tensor)
     }
 
+    /// Takes all tensors whose names begin with `beginning`.
+    pub(crate) fn take_all(&self, beginning: &str) {
+        let tensors = self.tensors.iter().filter(|(name, _)| name.starts_with(beginning));
+        tensors.for_each(|(_, tensor)| tensor.used.store(true, Ordering::Relaxed));
+    }
+
     /// Names and tensors, sorted by name.
     pub(crate) fn sorted(&self) -> Vec<(&str, &StoredTensor)> {
         let mut tensors: Vec<_> = self.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
@@ -156,13 +171,15 @@ impl Store {
         tensor.used.load(Ordering::Relaxed)
     }
 
-    /// The error for a tensor that is not there, with the container's spelling of its name.
+    /// The error for a tensor that is not there, with the file's spelling of its name.
     pub(crate) fn missing(&self, name: &str, hint: &str) -> LoadError {
-        let own_name = match self.container {
-            Container::Gguf => names::to_gguf(name).map_or(name.to_string(), |own| format!("{own} ({name})")),
-            Container::HuggingFace | Container::MlxPack => name.to_string(),
+        let is_there = |beginning: &str| self.tensors.values().any(|tensor| tensor.name.starts_with(beginning));
+        let own_name = match self.gguf_names {
+            Some(names) => names.to_gguf(name),
+            None => composite::to_file(name, is_there),
         };
-        LoadError::tensor(own_name, format!("is missing, expected by the model's configuration; {hint}"))
+        let shown = own_name.map_or(name.to_string(), |own| format!("{own} ({name})"));
+        LoadError::tensor(shown, format!("is missing, expected by the model's configuration; {hint}"))
             .in_file(&self.path)
     }
 }

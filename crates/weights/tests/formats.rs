@@ -194,8 +194,12 @@ fn experts_in_every_form() {
             (pattern.replace("NAME", "down_proj"), raw(vec![count, hidden, inner], stack(2))),
         ]
     };
+    // Nemotron-H, which has no gates.
+    let numbered = stacked("mlp.switch_mlp.NAME.weight").into_iter();
+    let numbered = numbered.map(|(name, raw)| (name.replace("up_proj", "fc1").replace("down_proj", "fc2"), raw));
     let forms = [
         single.collect(),
+        numbered.collect(),
         stacked("mlp.experts.NAME.weight"),
         stacked("mlp.experts.NAME"),
         stacked("mlp.switch_mlp.NAME.weight"),

@@ -226,6 +226,50 @@ fn impossible_settings_name_their_key() {
 }
 
 #[test]
+fn impossible_settings_of_hybrids_name_their_key() {
+    let model = hugging_face_to_gguf(&fixture("oracle/models/qwen3_5_moe"));
+    let check = |key: &str, value: MetaValue, expected: &str| {
+        let key = format!("qwen35moe.{key}");
+        refused(&model.clone().set(&key, value).build(), &format!("key `{key}`: {expected}"));
+    };
+    check("nextn_predict_layers", 5u32.into(), "is 5, expected 0 to 4");
+    check("nextn_predict_layers", u32::MAX.into(), "is 4294967295, expected 0 to 4");
+    check("ssm.inner_size", 66u32.into(), "is 66, expected a multiple of 4, the value heads");
+    check("ssm.time_step_rank", 0u32.into(), "is 0, expected 1 to 65536");
+    check("full_attention_interval", 0u32.into(), "is 0, expected 1 to 4096");
+    let sections = "rope.dimension_sections";
+    check(sections, vec![2i32, 2].into(), "has 2 values up to 2, expected 3 up to 65536 (or these and a 0)");
+    check(sections, vec![2i32, 1, 1, 1].into(), "has 4 values up to 2");
+    check(sections, vec![2i32, 1, 1, 0, 0].into(), "has 5 values up to 2");
+    check(sections, vec![65_537i32, 1, 1].into(), "has 3 values up to 65537");
+    check(sections, vec![-1i32, 1, 1].into(), "is an array of 3 I32, expected an array of integers from 0");
+    for key in [
+        "ssm.group_count",
+        "ssm.state_size",
+        "ssm.conv_kernel",
+        "ssm.time_step_rank",
+        "ssm.inner_size",
+        "expert_shared_feed_forward_length",
+    ] {
+        let key = format!("qwen35moe.{key}");
+        refused(&model.clone().unset(&key).build(), &format!("key `{key}`: is absent, expected 1 to"));
+    }
+    let bare = [sections, "full_attention_interval", "nextn_predict_layers", "rope.dimension_count"];
+    let bare = bare.iter().fold(model.clone(), |model, key| model.unset(&format!("qwen35moe.{key}")));
+    let checkpoint = open(&bare.build()).unwrap();
+    let number = |key: &str| checkpoint.config().usize(key).unwrap();
+    assert_eq!((number("full_attention_interval"), number("num_hidden_layers")), (4, 5));
+    assert_eq!(number("mtp_num_hidden_layers"), 0);
+    assert_eq!(checkpoint.config().f32("partial_rotary_factor").unwrap(), 1.0);
+    let three = model.clone().set("qwen35moe.rope.dimension_sections", vec![4u32, 0, 0]);
+    let rope = open(&three.build()).unwrap().config().section("rope_parameters").unwrap().unwrap();
+    assert_eq!(rope.usizes("mrope_section").unwrap(), [4, 0, 0]);
+    // Two spellings of one tensor.
+    let twice = model.tensor_f32("blk.0.ssm_dt", &[4], &[0.0; 4]);
+    refused(&twice.build(), "model.gguf as `blk.0.ssm_dt.bias`, expected each tensor once");
+}
+
+#[test]
 fn cut_files_tell_their_sizes() {
     let whole = hugging_face_to_gguf(&fixture("oracle/models/qwen2")).build();
     let cut = |length: usize| match open(&whole[..length]).unwrap_err() {

@@ -121,10 +121,12 @@ fn exercise(path: &Path) {
 /// Reads a tensor in all ways that could work.
 fn touch(root: &Weights, name: &str, shape: &[usize]) {
     let module = name.strip_suffix(".weight").unwrap_or(name);
+    let _ = root.tensor(name, shape);
     let mut weights = Vec::new();
     match *shape {
         [len] => drop(root.vector(name, len)),
         [rows, cols] => {
+            let _ = root.conv(name, rows, cols);
             weights.extend(root.matrix(module, rows, cols));
             // The columns of MLX matrices of 4 and 8 bits.
             weights.extend(root.matrix(module, rows, cols.saturating_mul(8)));
@@ -158,6 +160,9 @@ static GGUF: LazyLock<Vec<u8>> = LazyLock::new(|| {
         .build()
 });
 
+static HYBRID: LazyLock<Vec<u8>> =
+    LazyLock::new(|| hugging_face_to_gguf(&fixture("oracle/models/qwen3_5_moe")).build());
+
 static SAFETENSORS: LazyLock<Vec<u8>> =
     LazyLock::new(|| fs::read(fixture("oracle/mlx-packs/qwen3_moe/model.safetensors")).unwrap());
 static CONFIG: LazyLock<Vec<u8>> =
@@ -180,6 +185,7 @@ fn with_pack(config: &[u8], model: &[u8]) {
 #[test]
 fn undamaged_files_are_read() {
     with_gguf(&GGUF);
+    with_gguf(&HYBRID);
     with_pack(&CONFIG, &SAFETENSORS);
 }
 
@@ -189,6 +195,11 @@ proptest! {
     #[test]
     fn damaged_gguf(mutations in prop::collection::vec(mutation(), 1..4)) {
         with_gguf(&mutate(&GGUF, &mutations));
+    }
+
+    #[test]
+    fn damaged_hybrid(mutations in prop::collection::vec(mutation(), 1..4)) {
+        with_gguf(&mutate(&HYBRID, &mutations));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::Metadata;
 use super::metadata::{Array, Value};
+use super::names::Names;
 use crate::LoadError;
 
 /// What a converted configuration needs to know of the tensors.
@@ -19,10 +20,13 @@ pub(crate) trait TensorTable {
     fn shape(&self, name: &str) -> Option<&[usize]>;
 }
 
-/// A configuration and, for messages, the GGUF key behind each Hugging Face key.
+/// What GGUF metadata say of a model.
 pub(crate) struct Converted {
     pub(crate) values: Map<String, Json>,
+    /// For messages, the GGUF key behind each Hugging Face key.
     pub(crate) origins: BTreeMap<String, String>,
+    /// How tensors are named, if the architecture is known.
+    pub(crate) names: Option<Names>,
 }
 
 /// GGUF architecture, Hugging Face `model_type`, layout of rotated pairs.
@@ -31,17 +35,14 @@ const ARCHITECTURES: &[(&str, &str, &str)] = &[
     ("qwen2", "qwen2", "half_split"),
     ("qwen3", "qwen3", "half_split"),
     ("qwen3moe", "qwen3_moe", "half_split"),
+    ("qwen35", "qwen3_5", "half_split"),
+    ("qwen35moe", "qwen3_5_moe", "half_split"),
 ];
 
 /// Bounds that no real model comes near: a number outside is damage, and products of two inside cannot overflow.
 const LAYERS: RangeInclusive<u32> = 1..=4096;
 const WIDTH: RangeInclusive<u32> = 1..=1 << 24;
 const HEADS: RangeInclusive<u32> = 1..=1 << 16;
-
-/// Whether tensor names of `architecture` are translated.
-pub(crate) fn is_known(architecture: &str) -> bool {
-    ARCHITECTURES.iter().any(|entry| entry.0 == architecture)
-}
 
 /// Converts `metadata`. Of an architecture that is not in the table only `model_type` is given.
 pub(crate) fn convert(metadata: &Metadata, tensors: &dyn TensorTable) -> Result<Converted, LoadError> {
@@ -52,9 +53,9 @@ pub(crate) fn convert(metadata: &Metadata, tensors: &dyn TensorTable) -> Result<
     let mut converter = Converter { metadata, architecture, values: Map::new(), origins: BTreeMap::new() };
     let Some(&(_, model_type, rope_layout)) = ARCHITECTURES.iter().find(|entry| entry.0 == architecture) else {
         converter.set("model_type", key, json!(architecture));
-        return Ok(converter.finish());
+        return Ok(converter.finish(None));
     };
-    // Mixtral models came out as `llama` with experts; they have other routing than any of the four.
+    // Mixtral models came out as `llama` with experts; they have other routing than any of these.
     let num_experts = converter.number("expert_count", 0..=1 << 16)?.unwrap_or(0);
     let model_type = if architecture == "llama" && num_experts > 0 { "mixtral" } else { model_type };
     converter.set("model_type", key, json!(model_type));
@@ -64,8 +65,11 @@ pub(crate) fn convert(metadata: &Metadata, tensors: &dyn TensorTable) -> Result<
     let num_layers = converter.layers_and_widths(tensors)?;
     converter.attention(tensors)?;
     converter.rope()?;
-    if model_type == "qwen3_moe" {
+    if converter.is_sparse() {
         converter.experts(num_experts, num_layers, tensors)?;
+    }
+    if converter.is_hybrid() {
+        converter.delta_net()?;
     }
     for (hf, gguf) in [("bos_token_id", "bos_token_id"), ("eos_token_id", "eos_token_id")] {
         let key = format!("tokenizer.ggml.{gguf}");
@@ -73,7 +77,8 @@ pub(crate) fn convert(metadata: &Metadata, tensors: &dyn TensorTable) -> Result<
             converter.set(hf, &key, json!(id));
         }
     }
-    Ok(converter.finish())
+    let names = Names { first_mtp: converter.is_hybrid().then_some(num_layers) };
+    Ok(converter.finish(Some(names)))
 }
 
 struct Converter<'a> {
@@ -84,8 +89,18 @@ struct Converter<'a> {
 }
 
 impl Converter<'_> {
-    fn finish(self) -> Converted {
-        Converted { values: self.values, origins: self.origins }
+    fn finish(self, names: Option<Names>) -> Converted {
+        Converted { values: self.values, origins: self.origins, names }
+    }
+
+    /// Experts in place of all MLPs, or of all but some.
+    fn is_sparse(&self) -> bool {
+        matches!(self.architecture, "qwen3moe" | "qwen35moe")
+    }
+
+    /// Delta nets in place of most attention.
+    fn is_hybrid(&self) -> bool {
+        matches!(self.architecture, "qwen35" | "qwen35moe")
     }
 
     fn key(&self, name: &str) -> String {
@@ -142,10 +157,17 @@ impl Converter<'_> {
     }
 
     fn layers_and_widths(&mut self, tensors: &dyn TensorTable) -> Result<u32, LoadError> {
-        let num_layers = self.copy("num_hidden_layers", "block_count", LAYERS)?;
+        let mut num_layers = self.copy("num_hidden_layers", "block_count", LAYERS)?;
+        if self.is_hybrid() {
+            // The last blocks may predict further tokens.
+            let name = "nextn_predict_layers";
+            let num_mtp_layers = self.number(name, 0..=num_layers - 1)?.unwrap_or(0);
+            num_layers -= num_mtp_layers;
+            self.set("num_hidden_layers", &self.key("block_count"), json!(num_layers));
+            self.set("mtp_num_hidden_layers", &self.key(name), json!(num_mtp_layers));
+        }
         self.copy("hidden_size", "embedding_length", WIDTH)?;
-        let all_sparse = self.architecture == "qwen3moe";
-        if !all_sparse || self.number("feed_forward_length", 0..=*WIDTH.end())?.is_some_and(|width| width > 0) {
+        if !self.is_sparse() || self.number("feed_forward_length", 0..=*WIDTH.end())?.is_some_and(|width| width > 0) {
             self.copy("intermediate_size", "feed_forward_length", WIDTH)?;
         }
         if let Some(length) = self.number("context_length", 1..=u32::MAX)? {
@@ -218,11 +240,31 @@ impl Converter<'_> {
         let theta = self.float("rope.freq_base")?.unwrap_or(10_000.0);
         let mut rope = Map::from_iter([("rope_theta".to_string(), json!(theta))]);
         let head_dim = self.values["head_dim"].as_u64().unwrap_or_default();
-        if let Some(width) = self.number("rope.dimension_count", HEADS)?.filter(|&width| u64::from(width) != head_dim) {
-            rope.insert("partial_rotary_factor".into(), json!(f64::from(width) / head_dim as f64));
+        let width = self.number("rope.dimension_count", HEADS)?.map_or(head_dim, u64::from);
+        // Not all families take 1 for granted.
+        if width != head_dim || self.is_hybrid() {
+            rope.insert("partial_rotary_factor".into(), json!(width as f64 / head_dim as f64));
+        }
+        if self.is_hybrid() {
+            self.rope_sections(&mut rope)?;
         }
         self.rope_scaling(&mut rope)?;
         self.set("rope_parameters", &self.key("rope.scaling.type"), Json::Object(rope));
+        Ok(())
+    }
+
+    /// How many rotating pairs follow the time, the height and the width of an image.
+    fn rope_sections(&self, rope: &mut Map<String, Json>) -> Result<(), LoadError> {
+        let name = "rope.dimension_sections";
+        let Some(sections) = self.metadata.opt_u32s(&self.key(name))? else { return Ok(()) };
+        // Some files have a fourth section, which is empty.
+        let three = sections.strip_suffix(&[0]).filter(|three| three.len() == 3).unwrap_or(&sections);
+        if three.len() != 3 || three.iter().any(|section| section > HEADS.end()) {
+            let found = format!("has {} values up to {}", sections.len(), sections.iter().max().unwrap_or(&0));
+            return Err(self.error(name, format!("{found}, expected 3 up to {} (or these and a 0)", HEADS.end())));
+        }
+        rope.insert("mrope_section".into(), json!(three));
+        rope.insert("mrope_interleaved".into(), json!(true));
         Ok(())
     }
 
@@ -287,6 +329,9 @@ impl Converter<'_> {
         self.set("num_experts", &self.key("expert_count"), json!(num_experts));
         self.copy("num_experts_per_tok", "expert_used_count", 1..=num_experts)?;
         self.copy("moe_intermediate_size", "expert_feed_forward_length", WIDTH)?;
+        if self.is_hybrid() {
+            self.copy("shared_expert_intermediate_size", "expert_shared_feed_forward_length", WIDTH)?;
+        }
         let norm_key = self.key("expert_weights_norm");
         let norm = self.metadata.opt_bool(&norm_key)?.unwrap_or(true);
         self.set("norm_topk_prob", &norm_key, json!(norm));
@@ -298,6 +343,24 @@ impl Converter<'_> {
             .collect();
         self.values.insert("decoder_sparse_step".into(), json!(1));
         self.values.insert("mlp_only_layers".into(), json!(dense));
+        Ok(())
+    }
+
+    /// Sizes of delta nets, under the keys of state-space models.
+    fn delta_net(&mut self) -> Result<(), LoadError> {
+        self.copy("linear_num_key_heads", "ssm.group_count", HEADS)?;
+        self.copy("linear_key_head_dim", "ssm.state_size", HEADS)?;
+        self.copy("linear_conv_kernel_dim", "ssm.conv_kernel", HEADS)?;
+        let num_heads = self.copy("linear_num_value_heads", "ssm.time_step_rank", HEADS)?;
+        let name = "ssm.inner_size";
+        let width = self.required(name, WIDTH)?;
+        if !width.is_multiple_of(num_heads) {
+            return Err(self.error(name, format!("is {width}, expected a multiple of {num_heads}, the value heads")));
+        }
+        self.set("linear_value_head_dim", &self.key(name), json!(width / num_heads));
+        let name = "full_attention_interval";
+        let interval = self.number(name, LAYERS)?.unwrap_or(4);
+        self.set(name, &self.key(name), json!(interval));
         Ok(())
     }
 }

@@ -117,7 +117,8 @@ fn run(name: &str, calls: usize) {
     let pages: Vec<PageId> = (0..CONTEXT.div_ceil(PAGE_TOKENS) as u32).map(PageId).collect();
     cpu.reserve(0, pages.len()).expect("memory");
     let mut batch = Batch::new();
-    let sequence = batch.add_sequence(SequenceContext { cached: CONTEXT - rows, pages: vec![pages] });
+    let sequence =
+        batch.add_sequence(SequenceContext { cached: CONTEXT - rows, pages: vec![pages], ..Default::default() });
     let mut last = None;
     for row in 0..rows {
         last = Some(batch.add_row(sequence, (row % TOKENS) as u32, last));

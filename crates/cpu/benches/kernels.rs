@@ -193,7 +193,7 @@ fn record(rows: usize, op: impl FnOnce(&mut Recorder) -> Tensor) -> Program {
 /// A chain of `rows` rows after `cached` tokens.
 fn batch(cached: usize, rows: usize, pages: Vec<PageId>) -> Batch {
     let mut batch = Batch::new();
-    let sequence = batch.add_sequence(SequenceContext { cached, pages: vec![pages] });
+    let sequence = batch.add_sequence(SequenceContext { cached, pages: vec![pages], ..Default::default() });
     let mut last = None;
     for row in 0..rows {
         last = Some(batch.add_row(sequence, (row * 7 % TOKENS) as u32, last));

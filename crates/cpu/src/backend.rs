@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use kapitsa_ops::kv::{HostKv, KvLayout};
+use kapitsa_ops::kv::{HostKv, KvLayout, PageId};
+use kapitsa_ops::state::{HostStates, StateId, StateLayout};
 use kapitsa_ops::{Backend, Batch, DeviceError, Op, Outputs, Program};
 use kapitsa_tensor::{Format, Weight};
 
@@ -51,6 +52,7 @@ pub struct Cpu {
     pool: Pool,
     arena: Large<f32>,
     kv: HostKv,
+    states: HostStates,
     packed: PackedWeights,
     /// What has been measured to be best for each layout.
     tilings: HashMap<Layout, Tiling>,
@@ -90,10 +92,18 @@ impl Cpu {
             pool: Pool::new(options.threads)?,
             arena: Large::default(),
             kv: HostKv::new(layout),
+            states: HostStates::default(),
             packed: PackedWeights::default(),
             tilings: HashMap::new(),
             scratch: Scratch::default(),
         })
+    }
+
+    /// Everything that a step on `batch` uses.
+    fn step<'a>(&'a mut self, program: &'a Program, batch: &'a Batch) -> Step<'a> {
+        let Cpu { isa, pool, arena, kv, states, packed, scratch, .. } = self;
+        let memory = Memory { program, batch, arena: arena.as_mut_slice() };
+        Step { isa: *isa, pool, memory, kv, states, packed, scratch }
     }
 
     /// The layout that a weight is packed in; `None` if it is read as it is stored.
@@ -153,21 +163,42 @@ impl Backend for Cpu {
         self.kv.reserve(group, pages)
     }
 
+    fn reserve_states(&mut self, layout: &StateLayout, count: usize) -> Result<(), DeviceError> {
+        self.states.reserve(layout, count)
+    }
+
+    fn save_state(&self, id: StateId) -> Vec<f32> {
+        self.states.values()[self.states.place(id)].to_vec()
+    }
+
+    fn load_state(&mut self, id: StateId, values: &[f32]) {
+        let place = self.states.place(id);
+        self.states.values_mut()[place].copy_from_slice(values);
+    }
+
+    fn copy_page(&mut self, group: usize, from: PageId, to: PageId) {
+        self.kv.copy_page(group, from, to);
+    }
+
+    fn commit(&mut self, program: &Program, batch: &Batch, sequence: usize, path: &[usize]) {
+        self.kv.commit(batch, sequence, path);
+        let mut step = self.step(program, batch);
+        program.ops().iter().for_each(|op| step.commit(op, sequence, path));
+    }
+
     fn run(&mut self, program: &Program, batch: &Batch, outputs: &mut Outputs) -> Result<(), DeviceError> {
         if self.arena.len() < program.arena_len() {
             self.arena = Large::zeros(program.arena_len(), "activations")?;
         }
-        let Cpu { isa, pool, arena, kv, packed, scratch, .. } = self;
-        scratch.begin();
-        let memory = Memory { program, batch, arena: arena.as_mut_slice() };
-        let mut step = Step { isa: *isa, pool, memory, kv, packed, scratch };
+        self.scratch.begin();
+        let mut step = self.step(program, batch);
         let mut ops = program.ops();
         while !ops.is_empty() {
             ops = &ops[step.run(ops)..];
         }
         let memory = step.memory;
         outputs.logits.extend_from_slice(memory.read(program.logits()));
-        program.taps().iter().for_each(|(tap, x)| outputs.add(*tap, memory.read(*x)));
+        program.taps().iter().for_each(|(tap, x)| outputs.add(*tap, x.element(), memory.read(*x)));
         Ok(())
     }
 }

@@ -1,7 +1,8 @@
 //! One step: the ops of a program, one after the other.
 
 use kapitsa_ops::kv::{HostKv, Part};
-use kapitsa_ops::{Batch, ExpertCombine, ExpertLinear, ExpertWeights, Op, Program, Route, Rule, Tensor};
+use kapitsa_ops::state::HostStates;
+use kapitsa_ops::{Batch, ExpertCombine, ExpertLinear, Op, Program, Rule, Tensor};
 
 use crate::backend::PackedWeights;
 use crate::isa::Isa;
@@ -9,7 +10,7 @@ use crate::kernel::FEW_ROWS;
 use crate::linear::{self, Input, Job, Rows};
 use crate::pool::Pool;
 use crate::shared::SharedOut;
-use crate::{attention, kv_write, rows};
+use crate::{attention, full_attention, kv_write, recurrent, rows};
 
 /// What a step uses.
 pub(crate) struct Step<'a> {
@@ -17,6 +18,7 @@ pub(crate) struct Step<'a> {
     pub(crate) pool: &'a mut Pool,
     pub(crate) memory: Memory<'a>,
     pub(crate) kv: &'a mut HostKv,
+    pub(crate) states: &'a mut HostStates,
     pub(crate) packed: &'a PackedWeights,
     pub(crate) scratch: &'a mut Scratch,
 }
@@ -26,6 +28,8 @@ pub(crate) struct Step<'a> {
 pub(crate) struct Scratch {
     linear: linear::Scratch,
     attention: attention::Scratch,
+    full_attention: full_attention::Scratch,
+    recurrent: recurrent::Scratch,
     /// Empty; its memory is used for the jobs of each call.
     jobs: Vec<Job<'static>>,
     /// Experts and the choices that fell on them.
@@ -97,10 +101,29 @@ impl Memory<'_> {
 }
 
 impl Step<'_> {
+    /// Moves the states of `sequence`, a draft, on over `path`, from what the recurrent ops read when they last ran.
+    pub(crate) fn commit(&mut self, op: &Op, sequence: usize, path: &[usize]) {
+        let Step { isa, pool, memory, states, scratch, .. } = self;
+        let (scratch, batch) = (&mut scratch.recurrent, memory.batch);
+        let path = recurrent::Rows::Path { sequence, path };
+        match op {
+            Op::ShortConv(op) => recurrent::conv(*isa, pool, (op, batch, path, states), memory.read(op.x), &mut []),
+            Op::GatedDelta(op) => {
+                let x = [op.qkv, op.a, op.b].map(|x| memory.read(x));
+                recurrent::delta(*isa, pool, scratch, (op, batch, path, states), x, &mut []);
+            }
+            Op::Mamba2(op) => {
+                let x = [op.xbc, op.dt].map(|x| memory.read(x));
+                recurrent::mamba(*isa, pool, scratch, (op, batch, path, states), x, &mut []);
+            }
+            _ => {}
+        }
+    }
+
     /// Runs the first of `ops`, and with it those after it that make one parallel region with it; tells how many.
     pub(crate) fn run(&mut self, ops: &[Op]) -> usize {
-        let Step { isa, pool, memory, kv, packed, scratch } = self;
-        let Scratch { linear, attention, jobs: spare, chosen } = &mut **scratch;
+        let Step { isa, pool, memory, kv, states, packed, scratch } = self;
+        let Scratch { linear, attention, full_attention, recurrent, jobs: spare, chosen } = &mut **scratch;
         let (isa, batch) = (*isa, memory.batch);
         let count = memory.same_input(ops);
         let next = match batch.len() {
@@ -112,7 +135,7 @@ impl Step<'_> {
         match &ops[0] {
             Op::Embed(op) => {
                 let (out, []) = memory.operands(op, []);
-                rows::each(pool, out, op.out.width(), |r, out| op.weight.dequantize(batch.token(r) as usize, out));
+                rows::each(pool, out, op.out.width(), |r, out| op.embed(batch, r, out));
             }
             Op::Linear(op) => {
                 let x = memory.place(op.x);
@@ -142,7 +165,7 @@ impl Step<'_> {
             }
             Op::RotaryAngles(op) => {
                 let (out, []) = memory.operands(op, []);
-                rows::each(pool, out, op.out.width(), |r, out| op.at(batch.position(r), out));
+                rows::each(pool, out, op.out.width(), |r, out| op.at(batch.coordinates(r), out));
             }
             Op::Rotary(op) => {
                 let (out, [x, angles]) = memory.operands(op, [op.x, op.angles]);
@@ -176,17 +199,83 @@ impl Step<'_> {
                 let (out, [x]) = memory.operands(op, [op.x]);
                 rows::each(pool, out, op.out.width(), |r, out| out.copy_from_slice(row(x, op.x, batch.wanted()[r])));
             }
+            Op::FullAttention(op) => {
+                let (out, qkv) = memory.operands(op, [op.q, op.k, op.v]);
+                full_attention::run(isa, pool, full_attention, (op, batch), qkv, out);
+            }
+            Op::SigmoidMul(op) => {
+                let (out, [x, gate]) = memory.operands(op, [op.x, op.gate]);
+                rows::each(pool, out, op.out.width(), |r, out| {
+                    let kernel = rows::SigmoidMul { x: row(x, op.x, r), gate: row(gate, op.gate, r), out };
+                    // SAFETY: it makes no demands.
+                    unsafe { isa.run(kernel) }
+                });
+            }
+            Op::Relu2(op) => {
+                let (out, [x]) = memory.operands(op, [op.x]);
+                rows::each(pool, out, op.out.width(), |r, out| rows::relu2(isa, row(x, op.x, r), out));
+            }
+            Op::Gelu(op) => {
+                let (out, [x]) = memory.operands(op, [op.x]);
+                rows::each(pool, out, op.out.width(), |r, out| {
+                    // SAFETY: it makes no demands.
+                    unsafe { isa.run(rows::Gelu { x: row(x, op.x, r), kind: op.kind, out }) }
+                });
+            }
+            Op::LayerNorm(op) => {
+                let (out, [x]) = memory.operands(op, [op.x]);
+                rows::each(pool, out, op.out.width(), |r, out| rows::layer_norm(isa, op, row(x, op.x, r), out));
+            }
+            Op::ShortConv(op) => {
+                let (out, [x]) = memory.operands(op, [op.x]);
+                recurrent::conv(isa, pool, (op, batch, recurrent::Rows::All, states), x, out);
+            }
+            Op::GatedDelta(op) => {
+                let (out, x) = memory.operands(op, [op.qkv, op.a, op.b]);
+                recurrent::delta(isa, pool, recurrent, (op, batch, recurrent::Rows::All, states), x, out);
+            }
+            Op::Mamba2(op) => {
+                let (out, x) = memory.operands(op, [op.xbc, op.dt]);
+                recurrent::mamba(isa, pool, recurrent, (op, batch, recurrent::Rows::All, states), x, out);
+            }
+            Op::Input(op) => {
+                let (out, []) = memory.operands(op, []);
+                rows::each(pool, out, op.out.width(), |r, out| op.read(batch, r, out));
+            }
+            Op::Columns(op) => {
+                let (out, [x]) = memory.operands(op, [op.x]);
+                rows::each(pool, out, op.out.width(), |r, out| op.take(row(x, op.x, r), out));
+            }
+            Op::Concat(op) => {
+                let (out, [a, b]) = memory.operands(op, [op.a, op.b]);
+                rows::each(pool, out, op.out.width(), |r, out| {
+                    let (left, right) = out.split_at_mut(op.a.width());
+                    left.copy_from_slice(row(a, op.a, r));
+                    right.copy_from_slice(row(b, op.b, r));
+                });
+            }
+            Op::MergeRows(op) => {
+                let (out, [x]) = memory.operands(op, [op.x]);
+                let width = op.out.width();
+                rows::each(pool, out, width, |r, out| {
+                    out.copy_from_slice(&x[batch.wanted()[r] * op.x.width()..][..width]);
+                });
+            }
+            Op::RouterScores(op) => {
+                let (out, [logits]) = memory.operands(op, [op.logits]);
+                rows::each(pool, out, op.out.width(), |r, out| op.score(row(logits, op.logits, r), out));
+            }
             Op::Route(op) => {
                 let (out, [logits]) = memory.operands(op, [op.logits]);
                 rows::each(pool, out, op.out.width(), |r, out| {
-                    Route::choose(row(logits, op.logits, r), bytemuck::cast_slice_mut(out));
+                    op.choose(row(logits, op.logits, r), bytemuck::cast_slice_mut(out));
                 });
             }
             Op::ExpertWeights(op) => {
                 let (out, [logits, ids]) = memory.operands(op, [op.logits, op.ids]);
                 rows::each(pool, out, op.out.width(), |r, out| {
                     let ids = bytemuck::cast_slice(row(ids, op.ids, r));
-                    ExpertWeights::softmax(row(logits, op.logits, r), ids, op.normalize, out);
+                    op.weigh(row(logits, op.logits, r), ids, out);
                 });
             }
             Op::ExpertLinear(op) => {

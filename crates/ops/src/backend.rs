@@ -2,7 +2,9 @@
 
 use kapitsa_tensor::Weight;
 
-use crate::{Batch, Program, Tap};
+use crate::kv::PageId;
+use crate::state::{StateId, StateLayout};
+use crate::{Batch, ElementType, Program, Tap};
 
 /// What steps computed. A step adds its rows.
 #[derive(Clone, Debug, Default)]
@@ -20,11 +22,16 @@ impl Outputs {
         self.taps.iter_mut().for_each(|(_, rows)| rows.clear());
     }
 
-    /// Adds rows of `tap`.
-    pub fn add(&mut self, tap: Tap, rows: &[f32]) {
-        match self.taps.iter_mut().find(|(of, _)| *of == tap) {
-            Some((_, all)) => all.extend_from_slice(rows),
-            None => self.taps.push((tap, rows.to_vec())),
+    /// Adds rows of `tap` as they lie in an arena. Indices become numbers.
+    pub fn add(&mut self, tap: Tap, element: ElementType, rows: &[f32]) {
+        let at = self.taps.iter().position(|(of, _)| *of == tap).unwrap_or_else(|| {
+            self.taps.push((tap, vec![]));
+            self.taps.len() - 1
+        });
+        let all = &mut self.taps[at].1;
+        match element {
+            ElementType::F32 => all.extend_from_slice(rows),
+            ElementType::U32 => all.extend(rows.iter().map(|bits| bits.to_bits() as f32)),
         }
     }
 }
@@ -50,7 +57,7 @@ pub enum DeviceError {
     },
 }
 
-/// Runs programs and keeps the KV cache.
+/// Runs programs and keeps the KV cache and recurrent states.
 ///
 /// For every row, the result is a function of that row's tokens and context alone: neither the number of rows in the
 /// batch, nor their order, nor threads change a bit.
@@ -67,6 +74,26 @@ pub trait Backend: Send {
     /// # Errors
     /// If memory is short.
     fn reserve(&mut self, group: usize, pages: usize) -> Result<(), DeviceError>;
+
+    /// Makes sure that there are `count` recurrent states of `layout`. Another layout than before forgets all of them.
+    ///
+    /// # Errors
+    /// If memory is short.
+    fn reserve_states(&mut self, layout: &StateLayout, count: usize) -> Result<(), DeviceError>;
+
+    /// A copy of a recurrent state, for the same device and layout to load.
+    fn save_state(&self, id: StateId) -> Vec<f32>;
+
+    /// Overwrites a recurrent state with one that was saved.
+    fn load_state(&mut self, id: StateId, values: &[f32]);
+
+    /// Copies page `from` of a KV group to page `to`.
+    fn copy_page(&mut self, group: usize, from: PageId, to: PageId);
+
+    /// Right after `program` ran on `batch`: makes the rows `path` of `sequence`, a draft, a part of it. The path begins at a
+    /// row without a parent. Its keys and values move to the slots of their positions, recurrent states move on over its
+    /// rows. The program must have been recorded for drafts.
+    fn commit(&mut self, program: &Program, batch: &Batch, sequence: usize, path: &[usize]);
 
     /// Runs `program`, whose weights have been loaded, on `batch`, and adds what it computes to `outputs`. Rows write their keys
     /// and values to their slots; pages must have been reserved.

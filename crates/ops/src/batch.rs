@@ -1,31 +1,53 @@
 //! The rows of one step: prefill, decode, several conversations and draft trees are all the same thing.
 
+use std::ops::Range;
+
 use crate::kv::PageId;
+use crate::state::StateId;
 
 /// The committed part of a sequence that rows of a batch continue.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct SequenceContext {
-    /// Tokens whose keys and values are in the cache.
+    /// Tokens that are part of the sequence: their keys and values are in the cache, the recurrent state is that after them.
     pub cached: usize,
     /// For each KV group, the pages in order of their tokens. They must reach over the batch's rows of this sequence too.
     pub pages: Vec<Vec<PageId>>,
+    /// The recurrent state; it means nothing while `cached` is 0.
+    pub state: StateId,
+    /// Whether the rows are a draft: any tree of them is allowed, and they become part of the sequence only when a path is
+    /// committed. The rows of a sequence that is no draft are a chain and become part of it in the same step.
+    pub is_draft: bool,
+}
+
+/// What a walk over rows does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Walk {
+    /// Goes back to the state before the first row.
+    Restart,
+    /// Comes to the row of this index, for the first time or once more.
+    Row(usize),
 }
 
 /// Rows with their tokens, positions, sequences and parents. Plain data; built row by row.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     sequences: Vec<SequenceContext>,
-    sequence_rows: Vec<usize>,
+    sequence_rows: Vec<Vec<usize>>,
     rows: Vec<Row>,
     tail_slots: Vec<u32>,
     wanted: Vec<usize>,
+    values: Vec<f32>,
 }
 
 #[derive(Clone, Debug)]
 struct Row {
     token: u32,
     sequence: usize,
+    parent: Option<usize>,
     position: usize,
+    coordinates: [usize; 3],
+    embedding: Option<Range<usize>>,
+    input: Option<Range<usize>>,
     slot: usize,
     /// Positions below it lie in the KV slot of the same number; the others in `tail_slots[tail..]`.
     tail_start: usize,
@@ -41,7 +63,7 @@ impl Batch {
     /// Adds a sequence; rows name it by the returned index.
     pub fn add_sequence(&mut self, context: SequenceContext) -> usize {
         self.sequences.push(context);
-        self.sequence_rows.push(0);
+        self.sequence_rows.push(vec![]);
         self.sequences.len() - 1
     }
 
@@ -53,8 +75,8 @@ impl Batch {
     /// If `sequence` or `parent` does not exist or `parent` belongs to another sequence: batches are made by the engine.
     pub fn add_row(&mut self, sequence: usize, token: u32, parent: Option<usize>) -> usize {
         let cached = self.sequences[sequence].cached;
-        let slot = cached + self.sequence_rows[sequence];
-        self.sequence_rows[sequence] += 1;
+        let slot = cached + self.sequence_rows[sequence].len();
+        self.sequence_rows[sequence].push(self.rows.len());
         let (position, parent_tail_start, parent_tail) = match parent {
             Some(index) => {
                 let parent = &self.rows[index];
@@ -73,8 +95,42 @@ impl Batch {
             self.tail_slots.push(slot as u32);
             parent_tail_start
         };
-        self.rows.push(Row { token, sequence, position, slot, tail_start, tail });
+        let coordinates = [position; 3];
+        let (embedding, input) = (None, None);
+        self.rows.push(Row {
+            token,
+            sequence,
+            parent,
+            position,
+            coordinates,
+            embedding,
+            input,
+            slot,
+            tail_start,
+            tail,
+        });
         self.rows.len() - 1
+    }
+
+    /// Puts `row` at coordinates (time, height, width) for rotary embeddings; without this all three are its position.
+    pub fn set_coordinates(&mut self, row: usize, coordinates: [usize; 3]) {
+        self.rows[row].coordinates = coordinates;
+    }
+
+    /// Gives `row` an embedding in place of its token's, `[hidden]`: a part of an image.
+    pub fn set_embedding(&mut self, row: usize, values: &[f32]) {
+        self.rows[row].embedding = Some(self.keep(values));
+    }
+
+    /// Gives `row` values for [`crate::Input`]: what a vision tower or a prediction head reads.
+    pub fn set_input(&mut self, row: usize, values: &[f32]) {
+        self.rows[row].input = Some(self.keep(values));
+    }
+
+    fn keep(&mut self, values: &[f32]) -> Range<usize> {
+        let start = self.values.len();
+        self.values.extend_from_slice(values);
+        start..self.values.len()
     }
 
     /// Asks for the logits of `row`; they come back in the order of these calls.
@@ -106,6 +162,62 @@ impl Batch {
     /// Position of `row` in its sequence, from 0: its depth, not its place in memory.
     pub fn position(&self, row: usize) -> usize {
         self.rows[row].position
+    }
+
+    /// The row before `row` on its path, if that is a row of this batch.
+    pub fn parent(&self, row: usize) -> Option<usize> {
+        self.rows[row].parent
+    }
+
+    /// Coordinates (time, height, width) of `row`.
+    pub fn coordinates(&self, row: usize) -> [usize; 3] {
+        self.rows[row].coordinates
+    }
+
+    /// The embedding that `row` was given.
+    pub fn embedding(&self, row: usize) -> Option<&[f32]> {
+        self.rows[row].embedding.clone().map(|range| &self.values[range])
+    }
+
+    /// The values that `row` was given.
+    pub fn input(&self, row: usize) -> Option<&[f32]> {
+        self.rows[row].input.clone().map(|range| &self.values[range])
+    }
+
+    /// The sequences.
+    pub fn sequences(&self) -> &[SequenceContext] {
+        &self.sequences
+    }
+
+    /// The rows of a sequence, in order.
+    pub fn rows_of(&self, sequence: usize) -> &[usize] {
+        &self.sequence_rows[sequence]
+    }
+
+    /// Walks over the rows of a sequence so that each comes right after its parent, as a scan of recurrent state must. A row
+    /// whose parent is not the row before it costs a new walk along its path.
+    ///
+    /// # Panics
+    /// If the sequence is no draft and its rows are no chain.
+    pub fn walk(&self, sequence: usize, mut visit: impl FnMut(Walk)) {
+        let mut last = None;
+        for &row in self.rows_of(sequence) {
+            let parent = self.parent(row);
+            if parent != last {
+                assert!(self.sequences[sequence].is_draft, "row {row} of a sequence that is no draft makes a tree");
+                visit(Walk::Restart);
+                self.walk_path(parent, &mut visit);
+            }
+            visit(Walk::Row(row));
+            last = Some(row);
+        }
+    }
+
+    fn walk_path(&self, row: Option<usize>, visit: &mut impl FnMut(Walk)) {
+        if let Some(row) = row {
+            self.walk_path(self.parent(row), visit);
+            visit(Walk::Row(row));
+        }
     }
 
     /// The sequence that `row` belongs to.
@@ -151,7 +263,7 @@ mod tests {
     #[test]
     fn chains_lie_in_the_slot_of_their_position() {
         let mut batch = Batch::new();
-        let s = batch.add_sequence(SequenceContext { cached: 2, pages: vec![] });
+        let s = batch.add_sequence(SequenceContext { cached: 2, ..Default::default() });
         let a = batch.add_row(s, 7, None);
         let b = batch.add_row(s, 8, Some(a));
         assert!(batch.is_chain(b));
@@ -161,7 +273,7 @@ mod tests {
     #[test]
     fn tree_rows_see_their_ancestors_only() {
         let mut batch = Batch::new();
-        let s = batch.add_sequence(SequenceContext { cached: 2, pages: vec![] });
+        let s = batch.add_sequence(SequenceContext { cached: 2, ..Default::default() });
         let root = batch.add_row(s, 1, None); // slot 2
         let a = batch.add_row(s, 2, Some(root)); // slot 3
         let b = batch.add_row(s, 3, Some(root)); // slot 4
@@ -173,5 +285,21 @@ mod tests {
         assert_eq!(path(&batch, d), [0, 1, 2, 3, 6]);
         assert_eq!(path(&batch, other_root), [0, 1, 7]);
         assert_eq!((batch.position(d), batch.is_chain(d), batch.is_chain(a)), (4, false, true));
+    }
+
+    #[test]
+    fn walks_come_to_each_row_right_after_its_parent() {
+        let mut batch = Batch::new();
+        let s = batch.add_sequence(SequenceContext { is_draft: true, ..Default::default() });
+        let root = batch.add_row(s, 1, None);
+        let a = batch.add_row(s, 2, Some(root));
+        let b = batch.add_row(s, 3, Some(a));
+        let c = batch.add_row(s, 4, Some(a));
+        let mut text = String::new();
+        batch.walk(s, |step| match step {
+            Walk::Restart => text.push('|'),
+            Walk::Row(row) => text.push_str(&row.to_string()),
+        });
+        assert_eq!((b, c, text.as_str()), (2, 3, "012|013"));
     }
 }

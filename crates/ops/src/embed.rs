@@ -1,9 +1,9 @@
-//! `out = weight[token]`, row by row.
+//! `out = weight[token]`, row by row; a row with an embedding of its own (a part of an image) has that instead.
 
 use kapitsa_tensor::Weight;
 
 use crate::reference::Memory;
-use crate::{ElementType, Recorder, Rows, Rule, Tensor};
+use crate::{Batch, ElementType, Recorder, Rows, Rule, Tensor};
 
 /// `weight`: `[vocab, dim]`; `out`: `[rows, dim]`. Tokens come from the batch.
 #[derive(Clone, Debug)]
@@ -20,6 +20,16 @@ impl Recorder {
         let out = self.tensor(Rows::Batch, weight.cols(), ElementType::F32);
         self.push(Embed { weight: weight.clone(), out });
         out
+    }
+}
+
+impl Embed {
+    /// One row, to `out` (`[dim]`).
+    pub fn embed(&self, batch: &Batch, row: usize, out: &mut [f32]) {
+        match batch.embedding(row) {
+            Some(values) => out.copy_from_slice(values),
+            None => self.weight.dequantize(batch.token(row) as usize, out),
+        }
     }
 }
 
@@ -40,7 +50,7 @@ impl Rule for Embed {
         let dim = self.weight.cols();
         let mut out = vec![0.0; memory.batch.len() * dim];
         for (row, out) in out.chunks_exact_mut(dim).enumerate() {
-            self.weight.dequantize(memory.batch.token(row) as usize, out);
+            self.embed(memory.batch, row, out);
         }
         memory.write(&self.out, &out);
     }

@@ -5,7 +5,7 @@
 use half::{bf16, f16};
 use kapitsa_tensor::DType;
 
-use crate::DeviceError;
+use crate::{Batch, DeviceError};
 
 /// Tokens of a page.
 pub const PAGE_TOKENS: usize = 64;
@@ -146,6 +146,38 @@ impl HostKv {
             self.groups[group].push(page.ok_or(DeviceError::OutOfMemory { what: "the KV cache", bytes })?);
         }
         Ok(())
+    }
+
+    /// Copies page `from` of `group` to page `to`.
+    pub fn copy_page(&mut self, group: usize, from: PageId, to: PageId) {
+        let pages = [from, to].map(|page| page.0 as usize);
+        let [from, to] = self.groups[group].get_disjoint_mut(pages).expect("two pages that exist");
+        match (from, to) {
+            (Page::F32(from), Page::F32(to)) => to.copy_from_slice(from),
+            (Page::F16(from), Page::F16(to)) => to.copy_from_slice(from),
+            (Page::Bf16(from), Page::Bf16(to)) => to.copy_from_slice(from),
+            _ => unreachable!("a cache has one type of elements"),
+        }
+    }
+
+    /// Moves keys and values of the rows `path` of a draft to the slots of their positions. A row never lies before its
+    /// position, so going up the path overwrites nothing that is still needed.
+    pub fn commit(&mut self, batch: &Batch, sequence: usize, path: &[usize]) {
+        let context = &batch.sequences()[sequence];
+        for (&row, to) in path.iter().zip(context.cached..).filter(|&(&row, to)| batch.slot(row) != to) {
+            for layer in 0..self.layout.layers.len() {
+                self.move_token(layer, &context.pages[self.layout.layers[layer].0], batch.slot(row), to);
+            }
+        }
+    }
+
+    fn move_token(&mut self, layer: usize, pages: &[PageId], from: usize, to: usize) {
+        let KvShape { kv_heads, head_dim, .. } = self.layout.groups[self.layout.layers[layer].0].shape;
+        let mut values = vec![0.0; head_dim];
+        for (head, part) in (0..kv_heads).flat_map(|head| [(head, Part::Key), (head, Part::Value)]) {
+            self.head_page(layer, pages[from / PAGE_TOKENS], part, head).read(part, from % PAGE_TOKENS, &mut values);
+            self.write(layer, pages, to, part, head, &values);
+        }
     }
 
     /// Keys or values of `head` of attention layer `layer` in `page`.

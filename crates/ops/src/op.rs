@@ -18,6 +18,14 @@ pub trait Rule: Debug {
 
     /// The op's definition, written to be checked by hand.
     fn reference(&self, memory: &mut Memory<'_>);
+
+    /// For a recurrent op: its index among them, and how many values it keeps of a sequence.
+    fn state(&self) -> Option<(usize, usize)> {
+        None
+    }
+
+    /// For a recurrent op: moves the state of `sequence` on over the rows `path`, from what they gave it when it last ran.
+    fn commit(&self, _memory: &mut Memory<'_>, _sequence: usize, _path: &[usize]) {}
 }
 
 macro_rules! ops {
@@ -54,12 +62,38 @@ ops! {
     KvWrite,
     /// Attention over the KV cache.
     Attention,
+    /// Attention of the rows of a sequence to each other.
+    FullAttention,
     /// Activation of a gated MLP.
     SiluMul,
+    /// Gate of an attention layer or a shared expert.
+    SigmoidMul,
+    /// Activation of Nemotron's MLPs.
+    Relu2,
+    /// Activation of vision towers.
+    Gelu,
+    /// Mean and variance normalisation.
+    LayerNorm,
+    /// Short causal convolution.
+    ShortConv,
+    /// Gated delta rule.
+    GatedDelta,
+    /// State-space scan of Mamba-2.
+    Mamba2,
+    /// Values that rows bring along.
+    Input,
+    /// Some columns of a tensor.
+    Columns,
+    /// Two tensors side by side.
+    Concat,
+    /// Rows side by side.
+    MergeRows,
     /// Sum of two tensors.
     Add,
     /// Wanted rows only.
     GatherRows,
+    /// Router scores that a bias steers.
+    RouterScores,
     /// The experts of each row.
     Route,
     /// The weights of each row's experts.

@@ -12,14 +12,15 @@ pub(crate) struct Plan {
 /// Offsets are multiples of this many elements: one cache line.
 const ALIGN: usize = 16;
 
-pub(crate) fn plan(ops: &[Op], tensors: &[Tensor], outputs: &[Tensor], capacity: Capacity) -> Plan {
+/// `kept` tensors live to the end.
+pub(crate) fn plan(ops: &[Op], tensors: &[Tensor], kept: &[Tensor], capacity: Capacity) -> Plan {
     let mut last_use = vec![0; tensors.len()];
     for (step, op) in ops.iter().enumerate() {
         for tensor in op.rule().inputs().into_iter().chain(op.rule().output()) {
             last_use[tensor.index] = step;
         }
     }
-    for tensor in outputs {
+    for tensor in kept {
         last_use[tensor.index] = usize::MAX;
     }
 

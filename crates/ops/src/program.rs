@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::state::StateLayout;
 use crate::{Op, Rows, Tensor};
 
 /// The most rows that a program can take; the arena is planned for these.
@@ -26,6 +27,10 @@ pub enum Tap {
     Mlp(usize),
     /// Router logits of a layer with experts, `[rows, experts]`.
     Router(usize),
+    /// The chosen experts of a layer in ascending order, `[rows, k]`, ids as numbers.
+    Experts(usize),
+    /// The weights of the chosen experts, `[rows, k]`.
+    ExpertWeights(usize),
     /// The residual stream after the final norm, `[wanted, hidden]`.
     FinalNorm,
 }
@@ -50,6 +55,16 @@ impl Program {
     /// The ops in order.
     pub fn ops(&self) -> &[Op] {
         &self.ops
+    }
+
+    /// What the recurrent ops keep of a sequence.
+    pub fn states(&self) -> StateLayout {
+        let mut lens = vec![];
+        for (index, len) in self.ops.iter().filter_map(|op| op.rule().state()) {
+            assert_eq!(index, lens.len(), "recurrent ops are numbered as they are recorded");
+            lens.push(len);
+        }
+        StateLayout::new(&lens)
     }
 
     /// Four-byte elements that the arena must hold.

@@ -23,9 +23,12 @@ pub struct Frequencies {
     pub per_position: Arc<[f32]>,
     /// Multiplies cosines and sines (YaRN's attention factor; 1 otherwise).
     pub magnitude: f32,
+    /// Which coordinate (0 time, 1 height, 2 width) turns each pair. Without it all go by the first, which for text is the
+    /// position.
+    pub axes: Option<Arc<[u8]>>,
 }
 
-/// `out`: `[rows, rotary_dim]`, all cosines, then all sines. Positions come from the batch.
+/// `out`: `[rows, rotary_dim]`, all cosines, then all sines. Coordinates come from the batch.
 #[derive(Clone, Debug)]
 pub struct RotaryAngles {
     /// Angles for one position.
@@ -66,11 +69,12 @@ impl Recorder {
 }
 
 impl RotaryAngles {
-    /// Cosines and sines for one position, to `out` (`[rotary_dim]`).
-    pub fn at(&self, position: usize, out: &mut [f32]) {
+    /// Cosines and sines for one row, to `out` (`[rotary_dim]`).
+    pub fn at(&self, coordinates: [usize; 3], out: &mut [f32]) {
         let (cosines, sines) = out.split_at_mut(self.frequencies.per_position.len());
         for (i, frequency) in self.frequencies.per_position.iter().enumerate() {
-            let (sin, cos) = (position as f32 * frequency).sin_cos();
+            let axis = self.frequencies.axes.as_ref().map_or(0, |axes| axes[i] as usize);
+            let (sin, cos) = (coordinates[axis] as f32 * frequency).sin_cos();
             cosines[i] = cos * self.frequencies.magnitude;
             sines[i] = sin * self.frequencies.magnitude;
         }
@@ -104,14 +108,17 @@ impl Rule for RotaryAngles {
     }
 
     fn check(&self) {
-        assert_eq!(self.out.width(), 2 * self.frequencies.per_position.len(), "{self:?}");
+        let Frequencies { per_position, axes, .. } = &self.frequencies;
+        assert_eq!(self.out.width(), 2 * per_position.len(), "{self:?}");
+        assert!(axes.as_ref().is_none_or(|axes| axes.len() == per_position.len()), "{self:?}");
+        assert!(axes.iter().flat_map(|axes| axes.iter()).all(|&axis| axis < 3), "{self:?}");
     }
 
     fn reference(&self, memory: &mut Memory<'_>) {
         let width = self.out.width();
         let mut out = vec![0.0; memory.batch.len() * width];
         for (row, out) in out.chunks_exact_mut(width).enumerate() {
-            self.at(memory.batch.position(row), out);
+            self.at(memory.batch.coordinates(row), out);
         }
         memory.write(&self.out, &out);
     }

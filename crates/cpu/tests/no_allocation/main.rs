@@ -37,7 +37,7 @@ static ALLOCATOR: Counting = Counting;
 fn batch(rows: usize) -> Batch {
     let mut batch = Batch::new();
     let pages = vec![(0..20).map(PageId).collect()];
-    let sequence = batch.add_sequence(SequenceContext { cached: 1100, pages });
+    let sequence = batch.add_sequence(SequenceContext { cached: 1100, pages, ..Default::default() });
     let mut last = None;
     for row in 0..rows {
         last = Some(batch.add_row(sequence, row as u32 % 47, last));
@@ -52,6 +52,7 @@ fn steps_of_known_shapes_take_no_memory() {
         let model = tiny::Tiny::new(seed, (seed % 3 == 0).then_some(700));
         let mut cpu = Cpu::new(model.layout(DType::F16), &CpuOptions::new(2)).unwrap();
         cpu.reserve(0, 20).unwrap();
+        cpu.reserve_states(&model.record(1, 1).states(), 1).unwrap();
         let steps = [1, 8, 60].map(|rows| (model.record(rows, rows), batch(rows)));
         steps.iter().for_each(|(program, _)| cpu.load(program, &mut |_| {}).unwrap());
         let mut outputs = Outputs::default();

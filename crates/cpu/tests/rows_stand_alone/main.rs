@@ -8,6 +8,7 @@ mod tiny;
 use common::shuffled_pages;
 use kapitsa_cpu::{Activations, Cpu, CpuOptions, Isa, Tiles};
 use kapitsa_ops::kv::PageId;
+use kapitsa_ops::state::StateId;
 use kapitsa_ops::{Backend, Batch, Outputs, SequenceContext};
 use kapitsa_tensor::DType;
 use kapitsa_testkit::random::Rng;
@@ -30,7 +31,7 @@ fn run(model: &Tiny, backend: &mut Cpu, mut batch: Batch) -> Vec<Vec<u32>> {
 
 fn chain(cached: usize, pages: &[PageId], tokens: &[u32]) -> Batch {
     let mut batch = Batch::new();
-    let sequence = batch.add_sequence(SequenceContext { cached, pages: vec![pages.to_vec()] });
+    let sequence = batch.add_sequence(SequenceContext { cached, pages: vec![pages.to_vec()], ..Default::default() });
     tokens.iter().fold(None, |parent, &token| Some(batch.add_row(sequence, token, parent)));
     batch
 }
@@ -48,6 +49,7 @@ fn alone(model: &Tiny, dtype: DType, tokens: &[u32]) -> Vec<Vec<u32>> {
         Cpu::new(model.layout(dtype), &CpuOptions { isa: Some(Isa::Portable), ..CpuOptions::new(1) }).unwrap();
     let pages: Vec<PageId> = (0..tokens.len().div_ceil(64) as u32).map(PageId).collect();
     cpu.reserve(0, pages.len()).unwrap();
+    cpu.reserve_states(&model.record(1, 1).states(), 1).unwrap();
     (0..tokens.len()).flat_map(|i| run(model, &mut cpu, chain(i, &pages, &tokens[i..=i]))).collect()
 }
 
@@ -71,10 +73,14 @@ proptest! {
         let (total, pages) = shuffled_pages(&mut rng, &rows);
         let mut cpu = Cpu::new(model.layout(dtype), &options(&mut rng, threads)).unwrap();
         cpu.reserve(0, total).unwrap();
+        cpu.reserve_states(&model.record(1, 1).states(), pages.len()).unwrap();
 
         // Rows of all sequences interleaved at random in one batch.
         let mut batch = Batch::new();
-        for pages in &pages { batch.add_sequence(SequenceContext { cached: 0, pages: vec![pages.clone()] }); }
+        for (state, pages) in (0..).zip(&pages) {
+            let state = StateId(state);
+            batch.add_sequence(SequenceContext { pages: vec![pages.clone()], state, ..Default::default() });
+        }
         let mut order: Vec<usize> = rows.iter().enumerate().flat_map(|(s, &count)| vec![s; count]).collect();
         order = rng.shuffled(order.len()).into_iter().map(|i| order[i]).collect();
         let mut last = vec![None; rows.len()];
@@ -94,31 +100,60 @@ proptest! {
     }
 
     #[test]
-    fn every_node_of_a_tree_equals_a_plain_run_of_its_path(seed: u64, context in 0usize..300, nodes in 1usize..16) {
+    fn drafts_equal_plain_runs_and_leave_no_trace_but_what_is_committed(
+        seed: u64,
+        context in 0usize..300,
+        nodes in 1usize..17,
+        threads in 1usize..4,
+    ) {
         let mut rng = Rng(seed);
         let model = Tiny::new(seed, if rng.below(2) == 0 { None } else { Some(1 + rng.below(40)) });
         let tokens: Vec<u32> = (0..context).map(|_| rng.below(47) as u32).collect();
-        let (total, pages) = shuffled_pages(&mut rng, &[context + nodes]);
-        let mut cpu = Cpu::new(model.layout(DType::F16), &options(&mut rng, 2)).unwrap();
+        let (total, pages) = shuffled_pages(&mut rng, &[context + nodes + 5]);
+        let options = options(&mut rng, threads);
+        let mut cpu = Cpu::new(model.layout(DType::F16), &options).unwrap();
         cpu.reserve(0, total).unwrap();
+        cpu.reserve_states(&model.record(1, 1).states(), 1).unwrap();
         if context > 0 { run(&model, &mut cpu, chain(0, &pages[0], &tokens)); }
 
         let mut batch = Batch::new();
-        let sequence = batch.add_sequence(SequenceContext { cached: context, pages: vec![pages[0].clone()] });
-        let mut paths: Vec<Vec<u32>> = vec![];
+        let draft =
+            SequenceContext { cached: context, pages: vec![pages[0].clone()], is_draft: true, ..Default::default() };
+        let sequence = batch.add_sequence(draft);
+        let mut paths: Vec<Vec<usize>> = vec![];
         for node in 0..nodes {
             let parent = rng.below(node + 1).checked_sub(1);
-            let token = rng.below(47) as u32;
-            batch.add_row(sequence, token, parent);
-            let mut path = parent.map_or(vec![], |p| paths[p].clone());
-            path.push(token);
-            paths.push(path);
+            batch.add_row(sequence, rng.below(47) as u32, parent);
+            let path = parent.map_or(vec![], |p| paths[p].clone());
+            paths.push(path.into_iter().chain([node]).collect());
         }
-        let tree = run(&model, &mut cpu, batch);
+        let tokens_of = |path: &[usize]| path.iter().map(|&row| batch.token(row)).collect::<Vec<u32>>();
+
+        let before = cpu.save_state(StateId(0));
+        let tree = run(&model, &mut cpu, batch.clone());
+        prop_assert!(context == 0 || cpu.save_state(StateId(0)) == before || before.iter().any(|v| v.is_nan()));
         for (node, path) in paths.iter().enumerate() {
-            let plain = run(&model, &mut cpu, chain(context, &pages[0], path));
+            let plain = run(&model, &mut cpu, chain(context, &pages[0], &tokens_of(path)));
             prop_assert_eq!(&tree[node], plain.last().unwrap(), "node {}", node);
+            cpu.load_state(StateId(0), &before);
         }
+
+        // The same tree again; then a path of it becomes part of the sequence, which goes on as if nothing else had been.
+        prop_assert_eq!(&run(&model, &mut cpu, batch.clone()), &tree);
+        let path = &paths[rng.below(nodes)];
+        let mut wanted = batch.clone();
+        (0..wanted.len()).for_each(|row| wanted.want(row));
+        let rows = wanted.len().next_power_of_two();
+        cpu.commit(&model.record(rows, rows), &wanted, sequence, path);
+        let rest: Vec<u32> = (0..5).map(|_| rng.below(47) as u32).collect();
+        let after = run(&model, &mut cpu, chain(context + path.len(), &pages[0], &rest));
+
+        let mut plain = Cpu::new(model.layout(DType::F16), &options).unwrap();
+        plain.reserve(0, total).unwrap();
+        plain.reserve_states(&model.record(1, 1).states(), 1).unwrap();
+        let all = [tokens, tokens_of(path), rest].concat();
+        let expected = run(&model, &mut plain, chain(0, &pages[0], &all));
+        prop_assert_eq!(&after[..], &expected[all.len() - 5..]);
     }
 }
 
@@ -133,6 +168,7 @@ fn a_thousand_tokens_in_shuffled_pages_and_any_chunks() {
             let (total, pages) = shuffled_pages(&mut rng, &[1000, 400]);
             let mut cpu = Cpu::new(model.layout(DType::F16), &options(&mut rng, threads)).unwrap();
             cpu.reserve(0, total).unwrap();
+            cpu.reserve_states(&model.record(1, 1).states(), 1).unwrap();
             let mut at = 0;
             while at < tokens.len() {
                 let chunk = (1 + rng.below(200)).min(tokens.len() - at);

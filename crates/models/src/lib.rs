@@ -9,13 +9,16 @@
 
 mod layers;
 mod llama;
+mod nemotron_h;
 mod qwen2;
 mod qwen3;
-mod qwen3_moe;
+mod qwen3_5;
+mod vision;
 
 use kapitsa_ops::kv::KvShape;
 use kapitsa_ops::{Capacity, Recorder, Tensor};
 use kapitsa_weights::{Checkpoint, Config, LoadError, Weights, short};
+pub use vision::{VisionShape, VisionTower};
 
 /// A loaded model.
 pub trait Model: Send + Sync {
@@ -25,6 +28,29 @@ pub trait Model: Send + Sync {
     /// Records the forward pass and returns the logits, `[wanted, vocab]`.
     ///
     /// Tokens, positions and parents are the batch's; a row's parent is the row before it unless the batch says otherwise.
+    fn forward(&self, rec: &mut Recorder) -> Tensor;
+
+    /// The tower that makes tokens of images, if the checkpoint has one.
+    fn vision(&self) -> Option<&VisionTower> {
+        None
+    }
+
+    /// The head that predicts one token more, if the checkpoint has one.
+    fn prediction_head(&self) -> Option<&dyn PredictionHead> {
+        None
+    }
+}
+
+/// A head that predicts the token after the next (multi-token prediction).
+///
+/// A row is that of the trunk one token before: its token is the one after the trunk's, its input
+/// ([`Batch::set_input`](kapitsa_ops::Batch::set_input)) the trunk's hidden state, `[hidden]`.
+pub trait PredictionHead: Send + Sync {
+    /// What its attention layer, the next after the trunk's, keeps for a token.
+    fn kv(&self) -> KvShape;
+
+    /// Records the head and returns the logits, `[wanted, vocab]`. What it offers at [`Tap::FinalNorm`](kapitsa_ops::Tap)
+    /// can be its next input.
     fn forward(&self, rec: &mut Recorder) -> Tensor;
 }
 
@@ -43,6 +69,8 @@ pub struct ModelInfo {
     pub context: usize,
     /// What each attention layer keeps for a token.
     pub kv: Vec<KvShape>,
+    /// Values that each recurrent op keeps of a sequence.
+    pub states: Vec<usize>,
 }
 
 type LoadFn = fn(&Config, &Weights<'_>) -> Result<Box<dyn Model>, LoadError>;
@@ -53,7 +81,15 @@ struct Architecture {
     load: LoadFn,
 }
 
-const ARCHITECTURES: &[Architecture] = &[llama::LLAMA, qwen2::QWEN2, qwen3::QWEN3, qwen3_moe::QWEN3_MOE];
+const ARCHITECTURES: &[Architecture] = &[
+    llama::LLAMA,
+    qwen2::QWEN2,
+    qwen3::QWEN3,
+    qwen3::QWEN3_MOE,
+    qwen3_5::QWEN3_5,
+    qwen3_5::QWEN3_5_MOE,
+    nemotron_h::NEMOTRON_H,
+];
 
 /// Largest arena of one row. Large real models need a third of it, for their vocabularies; without a bound a file of a few
 /// megabytes with many tiny experts or outputs fills the memory when a prompt is read.

@@ -3,16 +3,17 @@
 
 use kapitsa_weights::{Config, LoadError, Weights};
 
-use crate::layers::{Attention, Decoder, GatedMlp};
+use crate::layers::{Attention, Decoder, Gain, Mixer, Mlp};
 use crate::{Architecture, Model};
 
 pub(crate) const LLAMA: Architecture = Architecture { names: &["llama"], load };
 
 fn load(config: &Config, weights: &Weights<'_>) -> Result<Box<dyn Model>, LoadError> {
-    let decoder = Decoder::load("llama", config, weights, |index, w| {
-        let attention = Attention::shape(config, index)?;
+    let inner = config.usize("intermediate_size")?;
+    let decoder = Decoder::load("llama", config, weights, Gain::Whole, |index, w| {
         let bias = config.bool_or("attention_bias", false)?;
-        Ok((attention.biases(bias, bias).load(&w.at("self_attn"))?, GatedMlp::load(config, &w.at("mlp"))?.into()))
+        let attention = Attention::shape(config, index)?.biases(bias, bias).load(&w.at("self_attn"))?;
+        Ok((Mixer::Attention(attention), Mlp::gated(config, &w.at("mlp"), inner)?.into()))
     })?;
     Ok(Box::new(decoder))
 }

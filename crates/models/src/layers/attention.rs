@@ -1,10 +1,10 @@
-//! Grouped-query attention with rotary positions.
+//! Grouped-query attention, with rotary positions or without, with an output gate or without.
 
 use kapitsa_ops::kv::KvShape;
 use kapitsa_ops::{Recorder, Tensor};
 use kapitsa_weights::{Config, LoadError, Weights};
 
-use super::{Linear, RmsNorm, Rope, bounded_or};
+use super::{Gain, Linear, RmsNorm, Rope, bounded_or};
 
 /// Queries, keys and values of one layer, and the way back to the residual stream.
 pub(crate) struct Attention {
@@ -19,18 +19,19 @@ pub(crate) struct Attention {
 /// Sizes and variants of an attention layer, before its weights are read.
 #[derive(Clone)]
 pub(crate) struct AttentionShape {
+    /// Counted over layers with attention.
     layer: usize,
     hidden: usize,
     heads: usize,
     kv: KvShape,
-    eps: f32,
     qkv_bias: bool,
     o_bias: bool,
-    head_norms: bool,
+    head_norms: Option<(Gain, f32)>,
+    output_gate: bool,
 }
 
 impl Attention {
-    /// Reads the sizes of layer `layer` from the config.
+    /// Reads the sizes of attention layer `layer` from the config.
     pub(crate) fn shape(config: &Config, layer: usize) -> Result<AttentionShape, LoadError> {
         let hidden = config.usize("hidden_size")?;
         let heads = config.bounded("num_attention_heads", 1..=65_536)?;
@@ -46,10 +47,10 @@ impl Attention {
             hidden,
             heads,
             kv: KvShape { kv_heads, head_dim, window: window(config, layer)? },
-            eps: config.f32("rms_norm_eps")?,
             qkv_bias: false,
             o_bias: false,
-            head_norms: false,
+            head_norms: None,
+            output_gate: false,
         })
     }
 
@@ -58,21 +59,33 @@ impl Attention {
         self.shape.kv
     }
 
-    /// Records the layer: `x` and the result are `[rows, hidden]`, `angles` come from the model's [`Rope`].
-    pub(crate) fn forward(&self, rec: &mut Recorder, x: Tensor, rope: &Rope, angles: Tensor) -> Tensor {
-        let AttentionShape { layer, heads, kv, .. } = self.shape;
+    /// Records the layer: `x` and the result are `[rows, hidden]`; `rope` is the model's, with the angles of the rows, if it
+    /// has one.
+    pub(crate) fn forward(&self, rec: &mut Recorder, x: Tensor, rope: Option<(&Rope, Tensor)>) -> Tensor {
+        let AttentionShape { layer, heads, kv, output_gate, .. } = self.shape;
         let mut q = self.q.forward(rec, x);
         let mut k = self.k.forward(rec, x);
         let v = self.v.forward(rec, x);
+        // Each head's query is followed by its gate.
+        let gate = output_gate.then(|| {
+            let gate = rec.columns(q, 2 * kv.head_dim, kv.head_dim, kv.head_dim);
+            q = rec.columns(q, 2 * kv.head_dim, 0, kv.head_dim);
+            gate
+        });
         if let Some((q_norm, k_norm)) = &self.head_norms {
             q = q_norm.forward(rec, q);
             k = k_norm.forward(rec, k);
         }
-        let q = rec.rotary(q, angles, kv.head_dim, rope.pairs);
-        let k = rec.rotary(k, angles, kv.head_dim, rope.pairs);
+        if let Some((rope, angles)) = rope {
+            q = rec.rotary(q, angles, kv.head_dim, rope.pairs);
+            k = rec.rotary(k, angles, kv.head_dim, rope.pairs);
+        }
         rec.kv_write(k, v, layer, kv.head_dim);
         let scale = 1.0 / (kv.head_dim as f32).sqrt();
-        let h = rec.attention(q, layer, (heads, kv.kv_heads), scale, kv.window);
+        let mut h = rec.attention(q, layer, (heads, kv.kv_heads), scale, kv.window);
+        if let Some(gate) = gate {
+            h = rec.sigmoid_mul(h, gate);
+        }
         self.o.forward(rec, h)
     }
 }
@@ -84,21 +97,28 @@ impl AttentionShape {
     }
 
     /// Every query and key head is normalised before it is rotated.
-    pub(crate) fn head_norms(self) -> Self {
-        AttentionShape { head_norms: true, ..self }
+    pub(crate) fn head_norms(self, gain: Gain, eps: f32) -> Self {
+        AttentionShape { head_norms: Some((gain, eps)), ..self }
+    }
+
+    /// What comes out of attention is gated, element by element.
+    pub(crate) fn output_gate(self) -> Self {
+        AttentionShape { output_gate: true, ..self }
     }
 
     /// Reads the weights.
     pub(crate) fn load(self, w: &Weights<'_>) -> Result<Attention, LoadError> {
         let KvShape { kv_heads, head_dim, .. } = self.kv;
         let (q_width, kv_width) = (self.heads * head_dim, kv_heads * head_dim);
-        let norm = |name| RmsNorm::load(w, name, head_dim, self.eps);
+        let norm = |name, (gain, eps)| RmsNorm::load(w, name, head_dim, gain, eps);
+        let norms = |settings| Ok::<_, LoadError>((norm("q_norm", settings)?, norm("k_norm", settings)?));
+        let gated = if self.output_gate { 2 } else { 1 };
         Ok(Attention {
-            q: Linear::load(w, "q_proj", q_width, self.hidden, self.qkv_bias)?,
+            q: Linear::load(w, "q_proj", gated * q_width, self.hidden, self.qkv_bias)?,
             k: Linear::load(w, "k_proj", kv_width, self.hidden, self.qkv_bias)?,
             v: Linear::load(w, "v_proj", kv_width, self.hidden, self.qkv_bias)?,
             o: Linear::load(w, "o_proj", self.hidden, q_width, self.o_bias)?,
-            head_norms: if self.head_norms { Some((norm("q_norm")?, norm("k_norm")?)) } else { None },
+            head_norms: self.head_norms.map(norms).transpose()?,
             shape: self,
         })
     }

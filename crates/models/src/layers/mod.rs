@@ -1,9 +1,13 @@
 //! Blocks that families share. Each holds its weights and records its mathematics.
 
 mod attention;
+mod conv;
 mod decoder;
+mod delta_net;
 mod linear;
+mod mamba;
 mod mlp;
+mod moe;
 mod norm;
 mod rotary;
 
@@ -12,10 +16,14 @@ use std::ops::RangeInclusive;
 use kapitsa_weights::{Config, LoadError};
 
 pub(crate) use attention::Attention;
-pub(crate) use decoder::Decoder;
+pub(crate) use conv::ShortConv;
+pub(crate) use decoder::{Decoder, Layer, Mixer, context, head};
+pub(crate) use delta_net::DeltaNet;
 pub(crate) use linear::Linear;
-pub(crate) use mlp::{GatedMlp, Mlp, Moe};
-pub(crate) use norm::RmsNorm;
+pub(crate) use mamba::Mamba;
+pub(crate) use mlp::{FeedForward, Mlp, require};
+pub(crate) use moe::{Experts, Moe, Router, Shared};
+pub(crate) use norm::{Gain, LayerNorm, RmsNorm};
 pub(crate) use rotary::Rope;
 
 /// The integer at `key`, which must lie in `range` if it is there.

@@ -1,11 +1,14 @@
 //! How fast rotary pairs turn, with the scalings that stretch a model's context.
 
+use std::sync::Arc;
+
 use kapitsa_ops::{Frequencies, PairLayout};
 use kapitsa_weights::{Config, LoadError, Weights, short};
 
 use super::bounded_or;
 
 /// A model's rotary embedding.
+#[derive(Clone)]
 pub(crate) struct Rope {
     pub(crate) frequencies: Frequencies,
     pub(crate) pairs: PairLayout,
@@ -40,8 +43,30 @@ impl Rope {
             _ => PairLayout::HalfSplit,
         };
         let per_position = frequencies.iter().map(|f| *f as f32).collect();
-        Ok(Rope { frequencies: Frequencies { per_position, magnitude: magnitude as f32 }, pairs })
+        let axes = axes(rope, dim / 2)?;
+        Ok(Rope { frequencies: Frequencies { per_position, magnitude: magnitude as f32, axes }, pairs })
     }
+}
+
+/// Which coordinate turns each of `pairs` pairs, where the config has sections for them: time, height and width take turns
+/// as long as the sections of the latter two have pairs, then time has the rest (Qwen3-VL, arXiv:2511.21631).
+fn axes(rope: &Config, pairs: usize) -> Result<Option<Arc<[u8]>>, LoadError> {
+    let Some(sections) = rope.opt_usizes("mrope_section")? else { return Ok(None) };
+    let &[time, height, width] = &sections[..] else {
+        return Err(rope.error("mrope_section", format!("is {sections:?}, expected three numbers")));
+    };
+    if [time, height, width].into_iter().try_fold(0usize, usize::checked_add) != Some(pairs) {
+        return Err(rope.error("mrope_section", format!("is {sections:?}, expected numbers that make {pairs}")));
+    }
+    if !rope.bool_or("mrope_interleaved", true)? {
+        return Err(rope.error("mrope_interleaved", "is false, expected true"));
+    }
+    let axis = |pair: usize| match pair % 3 {
+        1 if pair < 3 * height => 1,
+        2 if pair < 3 * width => 2,
+        _ => 0,
+    };
+    Ok(Some((0..pairs).map(axis).collect()))
 }
 
 /// Applies the scaling that `rope` names to `frequencies`; returns the factor of cosines and sines.

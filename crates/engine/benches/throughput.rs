@@ -163,6 +163,7 @@ fn reply(engine: &Engine, prompt: usize, tokens: usize) -> (f64, f64) {
     let vocab = engine.model().vocab;
     let request = Request {
         prompt: (0..prompt).map(|i| (i * 7919 % vocab) as u32).collect(),
+        images: vec![],
         sampling: SamplingOptions { temperature: 0.0, ..SamplingOptions::default() },
         stop_tokens: vec![],
         max_tokens: Some(tokens),

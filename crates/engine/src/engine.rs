@@ -4,10 +4,11 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, MutexGuard, mpsc};
 use std::thread::JoinHandle;
 
-use kapitsa_models::ModelInfo;
+use kapitsa_models::{ModelInfo, VisionShape};
 use kapitsa_ops::{DeviceError, Outputs, Tap};
 
 use crate::generation::Generation;
+use crate::images::Images;
 use crate::logprobs::MAX_TOP_LOGPROBS;
 use crate::pages::pages_for;
 use crate::reply::{Reply, WAITING_EVENTS};
@@ -35,6 +36,7 @@ pub struct Limits {
 pub struct Engine {
     shared: Arc<Shared>,
     model: ModelInfo,
+    vision: Option<VisionShape>,
     limits: Limits,
     thread: Option<JoinHandle<()>>,
 }
@@ -48,18 +50,23 @@ impl Engine {
         let limits = Limits { slots: limits.slots.max(1), ..limits };
         let pages = pages_for(limits.kv_tokens.max(limits.context)).min(u32::MAX as usize);
         let shared = Arc::new(Shared::new(Scheduler::new(limits.slots, limits.queue, pages)));
-        let model = runner.model().clone();
+        let (model, vision) = (runner.model().clone(), runner.vision());
         let theirs = shared.clone();
         let thread = std::thread::Builder::new()
             .name("kapitsa-engine".into())
             .spawn(move || steps::serve(&theirs, runner))
             .map_err(|error| DeviceError::Threads { threads: 1, reason: error.to_string() })?;
-        Ok(Engine { shared, model, limits, thread: Some(thread) })
+        Ok(Engine { shared, model, vision, limits, thread: Some(thread) })
     }
 
     /// Sizes of the model.
     pub fn model(&self) -> &ModelInfo {
         &self.model
+    }
+
+    /// Sizes of the model's vision tower, if it has one.
+    pub fn vision(&self) -> Option<VisionShape> {
+        self.vision
     }
 
     /// Tokens that a sequence can hold.
@@ -97,7 +104,7 @@ impl Engine {
     ///
     /// # Errors
     /// If the request cannot be served as it is, if too many are waiting, or if the engine has stopped.
-    pub fn submit(&self, request: Request) -> Result<Generation, EngineError> {
+    pub fn submit(&self, mut request: Request) -> Result<Generation, EngineError> {
         let Limits { context, .. } = self.limits;
         self.check(&request.prompt)?;
         let tokens = request.prompt.len();
@@ -107,10 +114,12 @@ impl Engine {
         if let Some(found) = request.logprobs.filter(|&count| count > MAX_TOP_LOGPROBS) {
             return Err(EngineError::TooManyLogprobs { found });
         }
+        let images = Images::new(&request.prompt, std::mem::take(&mut request.images), self.vision);
+        let images = images.map_err(|reason| EngineError::Images { reason })?;
         let is_over = request.max_tokens == Some(0);
         let (sender, events) = tokio::sync::mpsc::channel(WAITING_EVENTS);
         let is_lagging = Arc::new(AtomicBool::new(false));
-        let reply = Reply::new(request, self.model.vocab, context, sender, is_lagging.clone())?;
+        let reply = Reply::new(request, images, self.model.vocab, context, sender, is_lagging.clone())?;
         let mut id = None;
         if is_over {
             reply.send([Event::Finished(Finish { reason: FinishReason::Length, reply_tokens: 0 })]);

@@ -10,6 +10,7 @@
 
 mod engine;
 mod generation;
+mod images;
 mod logprobs;
 mod pages;
 mod reply;
@@ -23,7 +24,8 @@ mod steps;
 
 pub use engine::{Engine, Limits};
 pub use generation::Generation;
+pub use images::Image;
 pub use logprobs::{MAX_TOP_LOGPROBS, TokenLogprob, TokenLogprobs};
 pub use request::{EngineError, Event, Finish, FinishReason, Request};
-pub use runner::Runner;
+pub use runner::{Runner, Snapshot};
 pub use stats::{Stats, StepTimes};

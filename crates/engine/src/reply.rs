@@ -1,10 +1,12 @@
 //! A reply under way: its tokens, and how logits become the next one.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use tokio::sync::mpsc::Sender;
 
+use crate::images::Images;
 use crate::logprobs::token_logprobs;
 use crate::request::{Event, Finish, FinishReason, Request};
 use crate::sample::{History, OptionsError, SampleError, Sampler, Scratch};
@@ -20,6 +22,7 @@ pub(crate) struct Reply {
     /// Prompt and reply.
     tokens: Vec<u32>,
     prompt_tokens: usize,
+    pub(crate) images: Images,
     /// Tokens of prompt and reply at which the reply ends.
     limit: usize,
     sampler: Sampler,
@@ -45,16 +48,18 @@ pub(crate) enum Progress {
 impl Reply {
     pub(crate) fn new(
         request: Request,
+        images: Images,
         vocab: usize,
         context: usize,
         events: Sender<Event>,
         is_lagging: Arc<AtomicBool>,
     ) -> Result<Self, OptionsError> {
-        let Request { prompt: tokens, sampling, stop_tokens, max_tokens, logprobs } = request;
+        let Request { prompt: tokens, sampling, stop_tokens, max_tokens, logprobs, .. } = request;
         let mut history = History::new();
         history.extend_prompt(&tokens);
         Ok(Reply {
             prompt_tokens: tokens.len(),
+            images,
             limit: max_tokens.map_or(context, |max| tokens.len().saturating_add(max).min(context)),
             tokens,
             sampler: Sampler::new(sampling, vocab)?,
@@ -67,9 +72,9 @@ impl Reply {
         })
     }
 
-    /// The tokens that a part of a step computes.
-    pub(crate) fn tokens_of(&self, part: &Part) -> &[u32] {
-        &self.tokens[part.cached..][..part.rows]
+    /// Some of its tokens.
+    pub(crate) fn tokens(&self, range: Range<usize>) -> &[u32] {
+        &self.tokens[range]
     }
 
     /// Whether the reader has room for what a step says. If not, it will wake the engine as soon as it has read more.

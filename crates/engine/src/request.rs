@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use kapitsa_ops::DeviceError;
 
+use crate::images::Image;
 use crate::logprobs::{MAX_TOP_LOGPROBS, TokenLogprobs};
 use crate::sample::{OptionsError, SampleError, SamplingOptions};
 
@@ -12,6 +13,8 @@ use crate::sample::{OptionsError, SampleError, SamplingOptions};
 pub struct Request {
     /// Tokens of the prompt; not empty.
     pub prompt: Vec<u32>,
+    /// Images in the prompt, in order.
+    pub images: Vec<Image>,
     /// How tokens are chosen.
     pub sampling: SamplingOptions,
     /// Tokens that end the reply; they are not part of it.
@@ -82,6 +85,12 @@ pub enum EngineError {
         tokens: usize,
         /// Tokens that the context holds.
         context: usize,
+    },
+    /// The images do not fit the prompt or the model.
+    #[error("images: {reason}")]
+    Images {
+        /// What does not fit.
+        reason: String,
     },
     /// Too many alternatives.
     #[error("{found} alternatives for each token were asked for, expected at most {MAX_TOP_LOGPROBS}")]

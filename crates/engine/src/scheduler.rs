@@ -29,6 +29,8 @@ pub(crate) struct RequestId(u64);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) id: RequestId,
+    /// The slot it is in, from 0.
+    pub(crate) slot: usize,
     /// Tokens that are in the cache already: the first row is of the token with this index.
     pub(crate) cached: usize,
     /// Number of rows.
@@ -82,9 +84,10 @@ impl Slot {
         self.is_ready && self.missing() == 1 && self.pages.len() < pages_for(self.known)
     }
 
-    fn part(&self, rows: usize) -> Part {
+    /// A part of it, which is slot `slot`.
+    fn part(&self, slot: usize, rows: usize) -> Part {
         let &Slot { id, known, cached, ref pages, .. } = self;
-        Part { id, cached, rows, is_last: cached + rows == known, pages: pages.clone() }
+        Part { id, slot, cached, rows, is_last: cached + rows == known, pages: pages.clone() }
     }
 }
 
@@ -125,6 +128,11 @@ impl Scheduler {
         self.live().any(|slot| slot.id == id) || self.queue.iter().any(|waiting| waiting.id == id)
     }
 
+    /// Number of slots.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
     /// Requests in slots.
     pub(crate) fn running(&self) -> usize {
         self.live().count()
@@ -155,15 +163,16 @@ impl Scheduler {
         }
         self.grow();
         self.admit(is_ready);
-        let mut parts: Vec<Part> =
-            self.live().filter(|slot| slot.is_ready && slot.missing() == 1).map(|slot| slot.part(1)).collect();
+        let slots = self.slots.iter().enumerate().filter_map(|(index, slot)| Some((index, slot.as_ref()?)));
+        let decoding = slots.filter(|(_, slot)| slot.is_ready && slot.missing() == 1);
+        let mut parts: Vec<Part> = decoding.map(|(index, slot)| slot.part(index, 1)).collect();
         let rows = if parts.is_empty() { CHUNK_ROWS } else { SHARED_CHUNK_ROWS };
         let count = self.slots.len();
         let mut turns = (0..count).map(|turn| (self.next_chunk + turn) % count);
         let reads = |slot: &Slot| slot.is_ready && slot.missing() > 1;
         if let Some(index) = turns.find(|&index| self.slots[index].as_ref().is_some_and(reads)) {
             self.next_chunk = index + 1;
-            parts.extend(self.slots[index].as_ref().map(|slot| slot.part(rows.min(slot.missing()))));
+            parts.extend(self.slots[index].as_ref().map(|slot| slot.part(index, rows.min(slot.missing()))));
         }
         parts
     }

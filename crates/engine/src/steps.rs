@@ -5,13 +5,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use kapitsa_ops::kv::PageId;
+use kapitsa_ops::state::StateId;
 use kapitsa_ops::{Batch, DeviceError, Outputs, SequenceContext};
 
 use crate::reply::{Progress, Reply};
 use crate::request::{EngineError, Event};
 use crate::runner::Runner;
 use crate::sample;
-use crate::scheduler::{Part, RequestId};
+use crate::scheduler::{CHUNK_ROWS, Part, RequestId};
 use crate::shared::{LogitsJob, Shared, State};
 
 /// Rows of one forward pass when the logits of all are wanted: a vocabulary of 150K makes 40 MB of them.
@@ -90,13 +91,36 @@ fn step(
     }
     let started = Instant::now();
     memory.outputs.clear();
-    match caught(|| Ok(runner.reserve(pages).and_then(|()| forward(runner, replies, parts, &mut memory.outputs))?)) {
+    match caught(|| Ok(forward(runner, replies, parts, pages, &mut memory.outputs)?)) {
         Ok(()) => take_in(shared, replies, parts, memory, started),
         Err(error) if parts.len() == 1 => fail(shared, replies, parts, &error),
         Err(_) => {
-            parts.iter().for_each(|part| step(shared, runner, replies, std::slice::from_ref(part), pages, memory))
+            for part in parts {
+                match caught(|| Ok(read_again(runner, replies, part, pages)?)) {
+                    Ok(()) => step(shared, runner, replies, std::slice::from_ref(part), pages, memory),
+                    Err(error) => fail(shared, replies, std::slice::from_ref(part), &error),
+                }
+            }
         }
     }
+}
+
+/// Reads again what a part has in the cache: recurrent layers of a step that failed may have moved on, and they cannot go
+/// back.
+fn read_again(
+    runner: &mut Runner,
+    replies: &mut HashMap<RequestId, Reply>,
+    part: &Part,
+    pages: usize,
+) -> Result<(), DeviceError> {
+    if !runner.is_recurrent() {
+        return Ok(());
+    }
+    (0..part.cached).step_by(CHUNK_ROWS).try_for_each(|cached| {
+        let rows = CHUNK_ROWS.min(part.cached - cached);
+        let part = Part { cached, rows, is_last: false, ..part.clone() };
+        forward(runner, replies, &[part], pages, &mut Outputs::default())
+    })
 }
 
 /// What `work` gives; a panic becomes an error of the requests that it was for. What a panic may leave half written is of
@@ -111,13 +135,21 @@ fn caught<T>(work: impl FnOnce() -> Result<T, EngineError>) -> Result<T, EngineE
 /// One forward pass over all parts.
 fn forward(
     runner: &mut Runner,
-    replies: &HashMap<RequestId, Reply>,
+    replies: &mut HashMap<RequestId, Reply>,
     parts: &[Part],
+    pages: usize,
     outputs: &mut Outputs,
 ) -> Result<(), DeviceError> {
+    let slots = parts.iter().map(|part| part.slot + 1).max().unwrap_or(0);
+    runner.reserve(pages, slots)?;
     let mut batch = Batch::new();
     for part in parts {
-        let last = add_rows(&mut batch, runner.groups(), part.cached, &part.pages, replies[&part.id].tokens_of(part));
+        let Reply { images, .. } = replies.get_mut(&part.id).expect("a reply of this step");
+        images.see(runner, &(part.cached..part.cached + part.rows))?;
+        let reply = &replies[&part.id];
+        let tokens = reply.tokens(part.cached..part.cached + part.rows);
+        let last = add_rows(&mut batch, context(runner.groups(), part.cached, &part.pages, part.slot), tokens);
+        (last + 1 - part.rows..=last).zip(part.cached..).for_each(|(row, at)| reply.images.place(&mut batch, row, at));
         if part.is_last {
             batch.want(last);
         }
@@ -125,9 +157,15 @@ fn forward(
     runner.run(&batch, &[], outputs)
 }
 
-/// Adds rows that continue a sequence of `cached` tokens; returns the index of the last.
-fn add_rows(batch: &mut Batch, groups: usize, cached: usize, pages: &[PageId], tokens: &[u32]) -> usize {
-    let sequence = batch.add_sequence(SequenceContext { cached, pages: vec![pages.to_vec(); groups] });
+/// A sequence of `cached` tokens in a slot.
+fn context(groups: usize, cached: usize, pages: &[PageId], slot: usize) -> SequenceContext {
+    let state = StateId(u32::try_from(slot).expect("few slots"));
+    SequenceContext { cached, pages: vec![pages.to_vec(); groups], state, is_draft: false }
+}
+
+/// Adds rows that continue a sequence; returns the index of the last.
+fn add_rows(batch: &mut Batch, context: SequenceContext, tokens: &[u32]) -> usize {
+    let sequence = batch.add_sequence(context);
     let last = tokens.iter().fold(None, |parent, &token| Some(batch.add_row(sequence, token, parent)));
     last.expect("a part has at least one row")
 }
@@ -190,14 +228,15 @@ fn fail(shared: &Shared, replies: &HashMap<RequestId, Reply>, parts: &[Part], er
 fn logits(shared: &Shared, runner: &mut Runner, job: &LogitsJob) -> Result<Outputs, DeviceError> {
     let mut state = shared.lock();
     let pages = state.scheduler.borrow(job.tokens.len());
-    let made = state.scheduler.pages_made();
+    // The state after those of all slots.
+    let (made, slot) = (state.scheduler.pages_made(), state.scheduler.slots());
     drop(state);
     let mut all = Outputs::default();
     let mut cached = 0;
-    let result = runner.reserve(made).and_then(|()| {
+    let result = runner.reserve(made, slot + 1).and_then(|()| {
         job.tokens.chunks(WANTED_ROWS).try_for_each(|chunk| {
             let mut batch = Batch::new();
-            let last = add_rows(&mut batch, runner.groups(), cached, &pages, chunk);
+            let last = add_rows(&mut batch, context(runner.groups(), cached, &pages, slot), chunk);
             (0..=last).for_each(|row| batch.want(row));
             runner.run(&batch, &job.taps, &mut all)?;
             cached += chunk.len();

@@ -156,6 +156,7 @@ impl Llm {
         let prompt_tokens = request.prompt.len();
         let generation = self.engine.submit(Request {
             prompt: request.prompt,
+            images: vec![],
             sampling: request.sampling,
             stop_tokens: self.text.tokenizer.eos_ids().to_vec(),
             max_tokens: request.max_tokens,

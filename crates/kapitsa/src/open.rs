@@ -5,6 +5,7 @@ use std::path::Path;
 use kapitsa_cpu::{Activations, Cpu, CpuOptions};
 use kapitsa_engine::{Engine, Limits, Runner};
 use kapitsa_ops::kv::KvLayout;
+use kapitsa_ops::state::StateLayout;
 use kapitsa_tensor::DType;
 use kapitsa_weights::Checkpoint;
 
@@ -66,7 +67,9 @@ pub(crate) fn engine(checkpoint: &Checkpoint, options: &OpenOptions) -> Result<E
     let cpu = CpuOptions { activations: options.activations, ..CpuOptions::new(threads) };
     let backend = Cpu::new(layout.clone(), &cpu)?;
     let runner = Runner::load(model, Box::new(backend), &layout, &mut |weight| checkpoint.release(weight))?;
-    let limits = limits(&layout, info.context, options, Memory::now().available_bytes)?;
+    let states = StateLayout::new(&info.states).len() * size_of::<f32>() * (options.slots + 1);
+    let available = Memory::now().available_bytes.saturating_sub(states as u64);
+    let limits = limits(&layout, info.context, options, available)?;
     let (context, kv_tokens) = (limits.context, limits.kv_tokens);
     tracing::info!(
         architecture = info.architecture,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use kapitsa::{Engine, OpenOptions, SamplingOptions, open_engine};
 use kapitsa_engine::{Event, Request};
-use kapitsa_ops::{ExpertWeights, Route, Tap};
+use kapitsa_ops::Tap;
 use kapitsa_testkit::{Tensors, convert, fixture};
 
 /// Every value within `atol`, which grows with the largest magnitude beyond 10 as the oracle's notes say.
@@ -17,16 +17,21 @@ fn close(what: &str, found: &[f32], expected: &[f32], atol: f32) {
     }
 }
 
-/// The checkpoint of `case` as it is, and (but for MLX packs) as the GGUF file that a converter would make of it.
-fn check(case: &str) {
+/// The checkpoint of `case` as it is, with the tolerance that the oracle's notes demand.
+fn check(case: &str, atol: f32) {
     let folder = fixture(&format!("oracle/{case}"));
     let expected = Tensors::open(folder.join("expected.safetensors"));
-    check_engine(case, &open(&folder), &expected);
-    if case.starts_with("models/") {
-        let file = tempfile::Builder::new().suffix(".gguf").tempfile().unwrap();
-        convert::hugging_face_to_gguf(&folder).write(file.path());
-        check_engine(&format!("{case} as GGUF"), &open(file.path()), &expected);
-    }
+    check_engine(case, &open(&folder), &expected, atol);
+}
+
+/// As [`check`], and as the GGUF file that a converter would make of it.
+fn check_with_gguf(case: &str, atol: f32) {
+    check(case, atol);
+    let folder = fixture(&format!("oracle/{case}"));
+    let file = tempfile::Builder::new().suffix(".gguf").tempfile().unwrap();
+    convert::hugging_face_to_gguf(&folder).write(file.path());
+    let expected = Tensors::open(folder.join("expected.safetensors"));
+    check_engine(&format!("{case} as GGUF"), &open(file.path()), &expected, atol);
 }
 
 fn open(path: &Path) -> Engine {
@@ -37,71 +42,76 @@ fn ids(expected: &Tensors, key: &str) -> Vec<u32> {
     expected.i64(key).into_iter().map(|id| id as u32).collect()
 }
 
-fn check_engine(case: &str, engine: &Engine, expected: &Tensors) {
-    let layers = engine.model().layers;
-    let each = |tap: fn(usize) -> Tap| (0..layers).map(tap);
-    let taps: Vec<Tap> = [Tap::Embedding, Tap::FinalNorm]
-        .into_iter()
-        .chain(each(Tap::Layer))
-        .chain(each(Tap::Mixer))
-        .chain(each(Tap::Mlp))
-        .chain(each(Tap::Router))
-        .collect();
-    for sequence in ["seq0", "seq1"] {
+/// What is compared beside logits, and how the reference calls it.
+fn taps(layers: usize) -> Vec<(Tap, String)> {
+    let layer = |n: usize| {
+        [
+            (Tap::Layer(n), format!("hidden.{n:02}")),
+            (Tap::Mixer(n), format!("mixer.{n:02}")),
+            (Tap::Mlp(n), format!("mlp.{n:02}")),
+            (Tap::Router(n), format!("router.{n:02}.0.logits")),
+            (Tap::Experts(n), format!("router.{n:02}.0.indices")),
+            (Tap::ExpertWeights(n), format!("router.{n:02}.0.weights")),
+        ]
+    };
+    let ends = [(Tap::Embedding, "hidden.embed".to_string()), (Tap::FinalNorm, "hidden.final".to_string())];
+    ends.into_iter().chain((0..layers).flat_map(layer)).collect()
+}
+
+/// Every key of a prompt that the reference gives, and its continuation.
+fn check_engine(case: &str, engine: &Engine, expected: &Tensors, atol: f32) {
+    let names = taps(engine.model().layers);
+    let wanted: Vec<Tap> = names.iter().map(|(tap, _)| *tap).collect();
+    for sequence in ["seq0", "seq1", "seq2"].into_iter().filter(|name| expected.has(&format!("{name}.logits"))) {
         let prompt = ids(expected, &format!("{sequence}.input_ids"));
-        let outputs = engine.logits(&prompt, &taps).unwrap();
-        close(
-            &format!("{case} {sequence}.logits"),
-            &outputs.logits,
-            &expected.f32(&format!("{sequence}.logits")),
-            1e-4,
-        );
+        let outputs = engine.logits(&prompt, &wanted).unwrap();
+        let key = format!("{sequence}.logits");
+        close(&format!("{case} {key}"), &outputs.logits, &expected.f32(&key), atol);
         let mut compared = 0;
-        for (tap, found) in &outputs.taps {
-            let key = match tap {
-                Tap::Embedding => "hidden.embed".to_string(),
-                Tap::FinalNorm => "hidden.final".to_string(),
-                Tap::Layer(n) => format!("hidden.{n:02}"),
-                Tap::Mixer(n) => format!("mixer.{n:02}"),
-                Tap::Mlp(n) => format!("mlp.{n:02}"),
-                Tap::Router(n) => format!("router.{n:02}.0.logits"),
-            };
-            let key = format!("{sequence}.{key}");
+        for (tap, name) in &names {
+            let key = format!("{sequence}.{name}");
             if !expected.has(&key) {
                 continue; // only the first sequence has the parts of its layers
             }
-            close(&format!("{case} {key}"), found, &expected.f32(&key), 1e-4);
+            let found = &outputs.taps.iter().find(|(of, _)| of == tap).unwrap_or_else(|| panic!("{case} {key}")).1;
             compared += 1;
-            if let Tap::Router(_) = tap {
-                check_routes(&key, found, expected);
+            match tap {
+                Tap::Experts(_) => {}
+                Tap::ExpertWeights(layer) => {
+                    let chosen = &outputs.taps.iter().find(|(of, _)| *of == Tap::Experts(*layer)).unwrap().1;
+                    check_experts(&format!("{case} {key}"), chosen, found, expected, &key, atol);
+                }
+                _ => close(&format!("{case} {key}"), found, &expected.f32(&key), atol),
             }
         }
-        assert!(compared >= layers + 2, "{case} {sequence}: only {compared} tensors compared");
-        check_greedy(case, sequence, engine, &prompt, expected);
+        // Of the third sequence there are logits only.
+        let least = if sequence == "seq2" { 0 } else { engine.model().layers + 2 };
+        assert!(compared >= least, "{case} {sequence}: only {compared} tensors compared");
+        check_greedy(case, sequence, engine, &prompt, expected, atol);
     }
 }
 
 /// The chosen experts are the reference's, as sets, with the same weights.
-fn check_routes(key: &str, logits: &[f32], expected: &Tensors) {
-    let ids = ids(expected, &key.replace("logits", "indices"));
-    let weights = expected.f32(&key.replace("logits", "weights"));
-    let (experts, k) = (8, 2);
-    for (row, logits) in logits.chunks_exact(experts).enumerate() {
-        let mut order: Vec<(u32, f32)> = (0..k).map(|i| (ids[row * k + i], weights[row * k + i])).collect();
+fn check_experts(what: &str, chosen: &[f32], weights: &[f32], expected: &Tensors, key: &str, atol: f32) {
+    let ids = ids(expected, &key.replace("weights", "indices"));
+    let expected_weights = expected.f32(key);
+    assert_eq!((ids.len(), weights.len()), (chosen.len(), chosen.len()), "{what}");
+    let k = expected.shape(key)[1];
+    for row in 0..ids.len() / k {
+        let range = row * k..(row + 1) * k;
+        let mut order: Vec<(u32, f32)> = range.clone().map(|i| (ids[i], expected_weights[i])).collect();
         order.sort_by_key(|choice| choice.0);
-        let mut found = vec![0; k];
-        Route::choose(logits, &mut found);
-        assert_eq!(found, order.iter().map(|c| c.0).collect::<Vec<_>>(), "{key} row {row}");
-        let mut found_weights = vec![0.0; k];
-        ExpertWeights::softmax(logits, &found, true, &mut found_weights);
-        close(key, &found_weights, &order.iter().map(|c| c.1).collect::<Vec<_>>(), 1e-5);
+        let found: Vec<u32> = chosen[range.clone()].iter().map(|id| *id as u32).collect();
+        assert_eq!(found, order.iter().map(|c| c.0).collect::<Vec<_>>(), "{what} row {row}");
+        close(what, &weights[range], &order.iter().map(|c| c.1).collect::<Vec<_>>(), atol);
     }
 }
 
-fn check_greedy(case: &str, sequence: &str, engine: &Engine, prompt: &[u32], expected: &Tensors) {
+fn check_greedy(case: &str, sequence: &str, engine: &Engine, prompt: &[u32], expected: &Tensors, atol: f32) {
     let greedy = ids(expected, &format!("{sequence}.greedy_ids"));
     let request = Request {
         prompt: prompt.to_vec(),
+        images: vec![],
         sampling: SamplingOptions { temperature: 0.0, ..Default::default() },
         stop_tokens: vec![],
         max_tokens: Some(greedy.len()),
@@ -124,41 +134,35 @@ fn check_greedy(case: &str, sequence: &str, engine: &Engine, prompt: &[u32], exp
         &format!("{case} {sequence}.greedy_logits"),
         behind,
         &expected.f32(&format!("{sequence}.greedy_logits")),
-        1e-4,
+        atol,
     );
 }
 
-#[test]
-fn llama() {
-    check("models/llama");
+macro_rules! cases {
+    ($($check:ident: $($name:ident $case:literal $atol:literal),*;)*) => {
+        $($(#[test]
+        fn $name() {
+            $check($case, $atol);
+        })*)*
+    };
 }
 
-#[test]
-fn llama_with_tied_head_and_llama3_scaling() {
-    check("models/llama-tied");
-}
-
-#[test]
-fn qwen2() {
-    check("models/qwen2");
-}
-
-#[test]
-fn qwen3() {
-    check("models/qwen3");
-}
-
-#[test]
-fn qwen3_with_yarn() {
-    check("models/qwen3-yarn");
-}
-
-#[test]
-fn qwen3_moe() {
-    check("models/qwen3_moe");
-}
-
-#[test]
-fn qwen3_moe_as_mlx_pack() {
-    check("mlx-packs/qwen3_moe");
+cases! {
+    check_with_gguf:
+        llama "models/llama" 1e-4,
+        llama_with_tied_head_and_llama3_scaling "models/llama-tied" 1e-4,
+        qwen2 "models/qwen2" 1e-4,
+        qwen3 "models/qwen3" 1e-4,
+        qwen3_with_yarn "models/qwen3-yarn" 1e-4,
+        qwen3_moe "models/qwen3_moe" 1e-4,
+        qwen3_5 "models/qwen3_5" 1e-3,
+        qwen3_5_text "models/qwen3_5-text" 4e-4,
+        qwen3_5_moe "models/qwen3_5_moe" 1e-3,
+        qwen3_5_moe_fused "models/qwen3_5_moe-fused" 1e-3;
+    check:
+        qwen3_moe_as_mlx_pack "mlx-packs/qwen3_moe" 1e-4,
+        qwen3_5_as_mlx_pack "mlx-packs/qwen3_5" 1e-3,
+        nemotron_h "models/nemotron_h" 1e-4,
+        nemotron_h_with_latent_experts "models/nemotron_h-latent" 1e-4,
+        nemotron_h_in_a_checkpoint_of_several_models "models/nemotron_h_omni" 1e-4;
 }

@@ -148,6 +148,7 @@ impl From<Error> for ApiError {
                 EngineError::Options(options) => Self::field(options.field, message),
                 EngineError::TooManyLogprobs { .. } => Self::field("top_logprobs", message),
                 EngineError::EmptyPrompt | EngineError::UnknownToken { .. } => Self::field("prompt", message),
+                EngineError::Images { .. } => Self::field("messages", message),
                 EngineError::Stopped => Self::unavailable("the engine has stopped; the server has to be started again"),
                 EngineError::Sample(_) | EngineError::Device(_) | EngineError::Crashed { .. } => {
                     Self::internal(message)

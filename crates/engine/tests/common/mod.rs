@@ -6,7 +6,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use kapitsa_cpu::{Cpu, CpuOptions, Isa};
 use kapitsa_engine::sample::SamplingOptions;
 use kapitsa_engine::{Engine, EngineError, Event, Finish, Generation, Limits, Request, Runner};
-use kapitsa_ops::kv::KvLayout;
+use kapitsa_ops::kv::{KvLayout, PageId};
+use kapitsa_ops::state::{StateId, StateLayout};
 use kapitsa_ops::{Backend, Batch, DeviceError, Outputs, Program};
 use kapitsa_tensor::{DType, Weight};
 use kapitsa_testkit::fixture;
@@ -94,6 +95,26 @@ impl Backend for Gated {
         self.inner.reserve(group, pages)
     }
 
+    fn reserve_states(&mut self, layout: &StateLayout, count: usize) -> Result<(), DeviceError> {
+        self.inner.reserve_states(layout, count)
+    }
+
+    fn save_state(&self, id: StateId) -> Vec<f32> {
+        self.inner.save_state(id)
+    }
+
+    fn load_state(&mut self, id: StateId, values: &[f32]) {
+        self.inner.load_state(id, values);
+    }
+
+    fn copy_page(&mut self, group: usize, from: PageId, to: PageId) {
+        self.inner.copy_page(group, from, to);
+    }
+
+    fn commit(&mut self, program: &Program, batch: &Batch, sequence: usize, path: &[usize]) {
+        self.inner.commit(program, batch, sequence, path);
+    }
+
     fn run(&mut self, program: &Program, batch: &Batch, outputs: &mut Outputs) -> Result<(), DeviceError> {
         let _ = self.begun.send(batch.len());
         let order = self.orders.recv().unwrap_or(Order::Run);
@@ -140,6 +161,7 @@ pub fn plain(limits: Limits) -> Engine {
 pub fn request(seed: u64, tokens: usize, max_tokens: usize) -> Request {
     Request {
         prompt: (0..tokens as u64).map(|i| ((i * i + 7 * seed + 3 * i) % 256) as u32).collect(),
+        images: vec![],
         sampling: SamplingOptions {
             temperature: 0.8,
             top_p: 0.95,

@@ -11,6 +11,11 @@ const WALLS: &[(&str, &[&str], &str)] = &[
         "text is pure: take files, clock and random numbers as arguments",
     ),
     (
+        "vision",
+        &["std::fs", "std::net", "std::process", "SystemTime::now", "Instant::now", "Tensor"],
+        "vision is pure and fetches nothing: take bytes, return numbers",
+    ),
+    (
         "models",
         &["Format", "gguf", "Gguf", "GGUF", "cfg(", "cfg!("],
         "a model does not depend on format, container or device: let `weights` translate",

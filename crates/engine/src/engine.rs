@@ -8,7 +8,7 @@ use kapitsa_models::{ModelInfo, VisionShape};
 use kapitsa_ops::{DeviceError, Outputs, Tap};
 
 use crate::generation::Generation;
-use crate::images::Images;
+use crate::images::{Image, Images};
 use crate::logprobs::MAX_TOP_LOGPROBS;
 use crate::pages::pages_for;
 use crate::reply::{Reply, WAITING_EVENTS};
@@ -114,8 +114,7 @@ impl Engine {
         if let Some(found) = request.logprobs.filter(|&count| count > MAX_TOP_LOGPROBS) {
             return Err(EngineError::TooManyLogprobs { found });
         }
-        let images = Images::new(&request.prompt, std::mem::take(&mut request.images), self.vision);
-        let images = images.map_err(|reason| EngineError::Images { reason })?;
+        let images = self.images(&request.prompt, std::mem::take(&mut request.images))?;
         let is_over = request.max_tokens == Some(0);
         let (sender, events) = tokio::sync::mpsc::channel(WAITING_EVENTS);
         let is_lagging = Arc::new(AtomicBool::new(false));
@@ -150,17 +149,30 @@ impl Engine {
     /// # Errors
     /// If the tokens do not fit, the device fails or the engine has stopped.
     pub fn logits(&self, tokens: &[u32], taps: &[Tap]) -> Result<Outputs, EngineError> {
+        self.logits_with_images(tokens, vec![], taps)
+    }
+
+    /// As [`logits`](Self::logits), of a prompt with images.
+    ///
+    /// # Errors
+    /// Also if the images do not fit the tokens or the model.
+    pub fn logits_with_images(&self, tokens: &[u32], images: Vec<Image>, taps: &[Tap]) -> Result<Outputs, EngineError> {
         self.check(tokens)?;
+        let images = self.images(tokens, images)?;
         let Limits { context, .. } = self.limits;
         if tokens.len() > context {
             return Err(EngineError::PromptTooLong { tokens: tokens.len(), context });
         }
         let (answer, outputs) = mpsc::channel();
-        let job = LogitsJob { tokens: tokens.to_vec(), taps: taps.to_vec(), answer };
+        let job = LogitsJob { tokens: tokens.to_vec(), images, taps: taps.to_vec(), answer };
         self.running()?.jobs.push_back(job);
         self.shared.wake();
         // A thread that stops lets go of the jobs it has not done.
         outputs.recv().unwrap_or(Err(EngineError::Stopped))
+    }
+
+    fn images(&self, prompt: &[u32], images: Vec<Image>) -> Result<Images, EngineError> {
+        Images::new(prompt, images, self.vision).map_err(|reason| EngineError::Images { reason })
     }
 
     fn running(&self) -> Result<MutexGuard<'_, State>, EngineError> {

@@ -51,7 +51,7 @@ impl Images {
                 let values = image.patches.len();
                 return Err(format!("an image of {rows} x {columns} patches with {values} values cannot be"));
             }
-            let tokens = image.start..image.start + rows * columns / (merge * merge);
+            let tokens = image.start..image.start.saturating_add(rows * columns / (merge * merge));
             let stands = prompt.get(tokens.clone()).is_some_and(|ids| ids.iter().all(|&id| id == image_token));
             if tokens.start < all.coordinates.len() || !stands {
                 return Err(format!("tokens {tokens:?} of the prompt do not stand for an image"));
@@ -96,7 +96,7 @@ impl Images {
         if self.seen.is_empty() {
             return;
         }
-        batch.set_coordinates(row, self.coordinates.get(index).copied().unwrap_or([index - self.shift; 3]));
+        batch.set_coordinates(row, self.coordinates.get(index).copied().unwrap_or_else(|| [index - self.shift; 3]));
         if let Some(seen) = self.seen.iter().find(|seen| seen.tokens.contains(&index)) {
             let width = seen.embeddings.len() / seen.tokens.len();
             batch.set_embedding(row, &seen.embeddings[(index - seen.tokens.start) * width..][..width]);

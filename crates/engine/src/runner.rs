@@ -43,7 +43,7 @@ pub struct Snapshot {
     /// Tokens of the sequence.
     pub cached: usize,
     /// As the backend has it; empty if the model has no recurrent layers.
-    state: Vec<f32>,
+    pub state: Vec<f32>,
 }
 
 impl Runner {

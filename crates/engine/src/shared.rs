@@ -5,6 +5,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 
 use kapitsa_ops::{Outputs, Tap};
 
+use crate::images::Images;
 use crate::reply::Reply;
 use crate::request::EngineError;
 use crate::scheduler::{RequestId, Scheduler};
@@ -30,6 +31,7 @@ pub(crate) struct State {
 /// Logits of all rows of a new sequence.
 pub(crate) struct LogitsJob {
     pub(crate) tokens: Vec<u32>,
+    pub(crate) images: Images,
     pub(crate) taps: Vec<Tap>,
     pub(crate) answer: mpsc::Sender<Result<Outputs, EngineError>>,
 }

@@ -32,8 +32,8 @@ pub(crate) fn serve(shared: &Shared, mut runner: Runner) {
     let _end = End(shared); // before the replies go: whoever hears that they ended finds the engine stopped
     while let Some(Work { parts, pages, job }) = wait(shared, &mut replies) {
         step(shared, &mut runner, &mut replies, &parts, pages, &mut memory);
-        if let Some(job) = job {
-            let result = caught(|| Ok(logits(shared, &mut runner, &job)?));
+        if let Some(mut job) = job {
+            let result = caught(|| Ok(logits(shared, &mut runner, &mut job)?));
             // Whoever asked may have gone.
             let _ = job.answer.send(result);
         }
@@ -225,7 +225,7 @@ fn fail(shared: &Shared, replies: &HashMap<RequestId, Reply>, parts: &[Part], er
 }
 
 /// Computes a sequence of its own, with pages that the scheduler lends.
-fn logits(shared: &Shared, runner: &mut Runner, job: &LogitsJob) -> Result<Outputs, DeviceError> {
+fn logits(shared: &Shared, runner: &mut Runner, job: &mut LogitsJob) -> Result<Outputs, DeviceError> {
     let mut state = shared.lock();
     let pages = state.scheduler.borrow(job.tokens.len());
     // The state after those of all slots.
@@ -237,7 +237,11 @@ fn logits(shared: &Shared, runner: &mut Runner, job: &LogitsJob) -> Result<Outpu
         job.tokens.chunks(WANTED_ROWS).try_for_each(|chunk| {
             let mut batch = Batch::new();
             let last = add_rows(&mut batch, context(runner.groups(), cached, &pages, slot), chunk);
-            (0..=last).for_each(|row| batch.want(row));
+            job.images.see(runner, &(cached..cached + chunk.len()))?;
+            for row in 0..=last {
+                job.images.place(&mut batch, row, cached + row);
+                batch.want(row);
+            }
             runner.run(&batch, &job.taps, &mut all)?;
             cached += chunk.len();
             Ok(())

@@ -1,21 +1,14 @@
 //! The tiny checkpoints of every family against the numbers of the reference implementation.
 
+mod common;
+
 use std::path::Path;
 
+use common::{close, ids};
 use kapitsa::{Engine, OpenOptions, SamplingOptions, open_engine};
 use kapitsa_engine::{Event, Request};
 use kapitsa_ops::Tap;
 use kapitsa_testkit::{Tensors, convert, fixture};
-
-/// Every value within `atol`, which grows with the largest magnitude beyond 10 as the oracle's notes say.
-fn close(what: &str, found: &[f32], expected: &[f32], atol: f32) {
-    assert_eq!(found.len(), expected.len(), "{what}");
-    let largest = expected.iter().fold(0.0f32, |m, v| m.max(v.abs()));
-    let atol = atol * (largest / 10.0).max(1.0);
-    for (i, (f, e)) in found.iter().zip(expected).enumerate() {
-        assert!((f - e).abs() <= atol, "{what}, element {i}: {f}, expected {e}");
-    }
-}
 
 /// The checkpoint of `case` as it is, with the tolerance that the oracle's notes demand.
 fn check(case: &str, atol: f32) {
@@ -36,10 +29,6 @@ fn check_with_gguf(case: &str, atol: f32) {
 
 fn open(path: &Path) -> Engine {
     open_engine(path, &OpenOptions { threads: Some(2), ..OpenOptions::default() }.exact()).unwrap()
-}
-
-fn ids(expected: &Tensors, key: &str) -> Vec<u32> {
-    expected.i64(key).into_iter().map(|id| id as u32).collect()
 }
 
 /// What is compared beside logits, and how the reference calls it.

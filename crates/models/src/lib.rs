@@ -95,6 +95,11 @@ const ARCHITECTURES: &[Architecture] = &[
 /// megabytes with many tiny experts or outputs fills the memory when a prompt is read.
 const MAX_ROW_VALUES: usize = 1 << 22;
 
+/// Largest arena of one patch of an image. Real towers need a quarter of it; images have thousands of patches.
+const MAX_PATCH_VALUES: usize = 1 << 16;
+/// Most values that recurrent layers keep of a sequence: ten times what the largest real models do.
+const MAX_STATE_VALUES: usize = 1 << 28;
+
 /// The names of all families, as configs spell them (`model_type`).
 pub fn families() -> Vec<&'static str> {
     ARCHITECTURES.iter().flat_map(|architecture| architecture.names).copied().collect()
@@ -118,13 +123,22 @@ pub fn load(checkpoint: &Checkpoint) -> Result<Box<dyn Model>, LoadError> {
             format!("is not a weight of architecture `{}`; the file may be of another variant", config.architecture());
         return Err(LoadError::tensor(name, reason).in_file(config.path()));
     }
-    let mut rec = Recorder::new(Capacity { rows: 1, wanted: 1 }, &[]);
-    let logits = model.forward(&mut rec);
-    let values = rec.finish(logits).arena_len();
-    if values > MAX_ROW_VALUES {
-        let reason =
-            format!("a model that needs {values} working values for each token, expected at most {MAX_ROW_VALUES}");
-        return Err(LoadError::unsupported(config.path(), reason));
+    let values = |forward: &dyn Fn(&mut Recorder) -> Tensor| {
+        let mut rec = Recorder::new(Capacity { rows: 1, wanted: 1 }, &[]);
+        let result = forward(&mut rec);
+        rec.finish(result).arena_len()
+    };
+    let tower = model.vision().map_or(0, |tower| values(&|rec| tower.forward(rec)));
+    let kept = model.info().states.iter().try_fold(0usize, |sum, len| sum.checked_add(*len));
+    for (found, most, what) in [
+        (values(&|rec| model.forward(rec)), MAX_ROW_VALUES, "needs {} working values for each token"),
+        (tower, MAX_PATCH_VALUES, "needs {} working values for each patch of an image"),
+        (kept.unwrap_or(usize::MAX), MAX_STATE_VALUES, "keeps {} values of each conversation"),
+    ] {
+        if found > most {
+            let reason = format!("a model that {}, expected at most {most}", what.replace("{}", &found.to_string()));
+            return Err(LoadError::unsupported(config.path(), reason));
+        }
     }
     Ok(model)
 }

@@ -46,23 +46,24 @@ fn load(config: &Config, weights: &Weights<'_>) -> Result<Box<dyn Model>, LoadEr
     let backbone = weights.at("backbone");
     let (mut kv, mut states) = (vec![], vec![]);
     let mut blocks = vec![];
-    for (index, (kind, config)) in layers(config)?.into_iter().enumerate() {
+    for (index, (kind, own)) in layers(config)?.into_iter().enumerate() {
+        let config = own.as_ref().unwrap_or(config);
         let w = backbone.at("layers").at(&index.to_string());
         let mixer = w.at("mixer");
         let block = match kind {
             Kind::Mamba => {
-                let mamba = Mamba::load(&config, &mixer, eps, states.len())?;
+                let mamba = Mamba::load(config, &mixer, eps, states.len())?;
                 states.extend(mamba.states());
                 Block::Mamba(mamba)
             }
             Kind::Attention => {
                 let bias = config.bool_or("attention_bias", false)?;
-                let attention = Attention::shape(&config, kv.len())?.biases(bias, bias).load(&mixer)?;
+                let attention = Attention::shape(config, kv.len())?.biases(bias, bias).load(&mixer)?;
                 kv.push(attention.kv_shape());
                 Block::Attention(attention)
             }
-            Kind::Mlp => Block::Mlp(mlp(&config, &mixer, "intermediate_size")?),
-            Kind::Moe => Block::Moe(moe(&config, &mixer)?),
+            Kind::Mlp => Block::Mlp(mlp(config, &mixer, "intermediate_size")?),
+            Kind::Moe => Block::Moe(moe(config, &mixer)?),
         };
         blocks.push((RmsNorm::load(&w, "norm", hidden, Gain::Whole, eps)?, block));
     }
@@ -85,10 +86,11 @@ fn load(config: &Config, weights: &Weights<'_>) -> Result<Box<dyn Model>, LoadEr
     Ok(Box::new(NemotronH { info, embed, blocks, norm, head }))
 }
 
-/// The kind of each layer, and the config that holds for it.
-fn layers(config: &Config) -> Result<Vec<(Kind, Config)>, LoadError> {
+/// The kind of each layer, and the config that holds for it if it has its own.
+fn layers(config: &Config) -> Result<Vec<(Kind, Option<Config>)>, LoadError> {
     if let Some(own) = config.overlays("block_configs")? {
-        let kind = |own: Config| Ok((kind(&own, "block_type", own.str("block_type")?)?, own));
+        count(config, "block_configs", own.len())?;
+        let kind = |own: Config| Ok((kind(&own, "block_type", own.str("block_type")?)?, Some(own)));
         return own.into_iter().map(kind).collect();
     }
     let pattern = config.opt_str("hybrid_override_pattern")?;
@@ -102,10 +104,15 @@ fn layers(config: &Config) -> Result<Vec<(Kind, Config)>, LoadError> {
         }
         (None, None) => return Err(config.error("layers_block_type", "is absent, expected the kind of each layer")),
     };
-    if kinds.is_empty() || kinds.len() > 4096 {
-        return Err(config.error("layers_block_type", format!("has {} entries, expected 1 to 4096", kinds.len())));
+    count(config, "layers_block_type", kinds.len())?;
+    Ok(kinds.into_iter().map(|kind| (kind, None)).collect())
+}
+
+fn count(config: &Config, key: &str, layers: usize) -> Result<(), LoadError> {
+    match layers {
+        1..=4096 => Ok(()),
+        _ => Err(config.error(key, format!("has {layers} entries, expected 1 to 4096"))),
     }
-    Ok(kinds.into_iter().map(|kind| (kind, config.clone())).collect())
 }
 
 fn kind(config: &Config, key: &str, name: &str) -> Result<Kind, LoadError> {

@@ -68,9 +68,10 @@ fn load(
         let shape = Attention::shape(config, layer)?.biases(bias, bias).head_norms(gain, eps).output_gate();
         shape.load(&w.at("self_attn"))
     };
+    let full = full_layers(config)?;
     let (mut kv_layers, mut states) = (0, 0);
     let decoder = Decoder::load(architecture, config, weights, gain, |index, w| {
-        let mixer = if is_full(config, index)? {
+        let mixer = if full[index] {
             kv_layers += 1;
             Mixer::Attention(attention(kv_layers - 1, w)?)
         } else {
@@ -104,21 +105,26 @@ fn load(
     Ok(Box::new(Qwen35 { decoder, mtp, vision: VisionTower::load(config, weights)? }))
 }
 
-/// Whether layer `index` is one of attention.
-fn is_full(config: &Config, index: usize) -> Result<bool, LoadError> {
+/// For each layer, whether it is one of attention.
+fn full_layers(config: &Config) -> Result<Vec<bool>, LoadError> {
+    let layers = config.bounded("num_hidden_layers", 1..=4096)?;
     let Some(kinds) = config.opt_strs("layer_types")? else {
         let interval = bounded_or(config, "full_attention_interval", 1..=4096, 4)?;
-        return Ok((index + 1).is_multiple_of(interval));
+        return Ok((0..layers).map(|index| (index + 1).is_multiple_of(interval)).collect());
     };
-    match kinds.get(index) {
-        Some(&"full_attention") => Ok(true),
-        Some(&"linear_attention") => Ok(false),
-        Some(other) => {
+    if kinds.len() != layers {
+        let reason = format!("has {} entries, expected {layers}, one for each layer", kinds.len());
+        return Err(config.error("layer_types", reason));
+    }
+    let is_full = |kind| match kind {
+        "full_attention" => Ok(true),
+        "linear_attention" => Ok(false),
+        other => {
             let reason = format!("has `{}`, expected full_attention or linear_attention", short(other));
             Err(config.error("layer_types", reason))
         }
-        None => Err(config.error("layer_types", format!("has {} entries, expected one for each layer", kinds.len()))),
-    }
+    };
+    kinds.into_iter().map(is_full).collect()
 }
 
 /// Checkpoints hold gains as distances from one. Converted files and packs written by mlx-lm hold the gains themselves; packs

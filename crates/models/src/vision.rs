@@ -57,14 +57,15 @@ impl VisionTower {
         };
         require(&vision, "hidden_act", "gelu_pytorch_tanh")?;
         let size = |key, default| bounded_or(&vision, key, 1..=1 << 16, default);
+        let small = |key, default| bounded_or(&vision, key, 1..=256, default);
         let (hidden, inner) = (size("hidden_size", 1152)?, size("intermediate_size", 4304)?);
         let heads = size("num_heads", 16)?;
-        let (merge, patch) = (size("spatial_merge_size", 2)?, size("patch_size", 16)?);
+        let (merge, patch) = (small("spatial_merge_size", 2)?, small("patch_size", 16)?);
         if hidden % heads != 0 || !(hidden / heads).is_multiple_of(4) {
             let reason = format!("is {heads}, expected heads of a multiple of 4 values out of {hidden}");
             return Err(vision.error("num_heads", reason));
         }
-        let kernel = [size("in_channels", 3)?, size("temporal_patch_size", 2)?, patch, patch];
+        let kernel = [small("in_channels", 3)?, small("temporal_patch_size", 2)?, patch, patch];
         let positions = bounded_or(&vision, "num_position_embeddings", 1..=1 << 20, 2304)?;
         let side = positions.isqrt();
         if side * side != positions {

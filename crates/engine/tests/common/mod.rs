@@ -135,7 +135,12 @@ impl Backend for Gated {
 
 /// An engine on `make`'s backend, and the gate before its steps.
 pub fn gated(make: &MakeBackend, limits: Limits) -> (Engine, Gate) {
-    let checkpoint = Checkpoint::open(&fixture("oracle/models/llama")).unwrap();
+    gated_on("llama", make, limits)
+}
+
+/// As [`gated`], of another model.
+pub fn gated_on(case: &str, make: &MakeBackend, limits: Limits) -> (Engine, Gate) {
+    let checkpoint = Checkpoint::open(&fixture(&format!("oracle/models/{case}"))).unwrap();
     let model = kapitsa_models::load(&checkpoint).unwrap();
     let layout = KvLayout::new(DType::F16, &model.info().kv);
     let (begun, their_begun) = channel();

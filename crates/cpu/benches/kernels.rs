@@ -9,7 +9,11 @@ use std::time::Instant;
 
 use kapitsa_cpu::{Cpu, CpuOptions, float_peak, integer_peak, read_bandwidth};
 use kapitsa_ops::kv::{KvLayout, KvShape, PAGE_TOKENS, PageId};
-use kapitsa_ops::{Backend, Batch, Capacity, Outputs, Program, Recorder, SequenceContext, Tensor};
+use kapitsa_ops::state::StateId;
+use kapitsa_ops::{
+    Backend, Batch, Capacity, DeltaShape, KeyHeads, MambaShape, Outputs, Program, Recorder, SequenceContext, Tensor,
+    Vector,
+};
 use kapitsa_tensor::{DType, Format, GgufType, Weight};
 use kapitsa_testkit::random::Rng;
 
@@ -42,7 +46,35 @@ fn main() {
             }
         }
     }
+    for rows in [1, 8, 512] {
+        bench.scan("35B-A3B gated delta", rows, DELTA.state_len(), |rec, rng| {
+            let vector = |value: f32| Vector::new("vector", vec![value; DELTA.value_heads]);
+            let inputs = [DELTA.qkv_width(), DELTA.value_heads, DELTA.value_heads];
+            let inputs = inputs.map(|width| rec.embed(&rng.weight_in(Format::F32, TOKENS, width)));
+            rec.gated_delta(inputs, &vector(-0.1), &vector(0.0), DELTA, 0)
+        });
+        bench.scan("30B-A3B Mamba-2", rows, MAMBA.state_len(), |rec, rng| {
+            let vector = |value: f32| Vector::new("vector", vec![value; MAMBA.heads]);
+            let inputs = [MAMBA.xbc_width(), MAMBA.heads];
+            let inputs = inputs.map(|width| rec.embed(&rng.weight_in(Format::F32, TOKENS, width)));
+            rec.mamba2(inputs, [&vector(-0.1), &vector(0.0), &vector(1.0)], MAMBA, 0)
+        });
+        let channels = DELTA.qkv_width();
+        bench.scan("35B-A3B convolution", rows, 3 * channels, |rec, rng| {
+            let x = rec.embed(&rng.weight_in(Format::F32, TOKENS, channels));
+            rec.short_conv(x, &Vector::new("taps", rng.values(4 * channels, 1.0)), None, 0)
+        });
+    }
+    for rows in [256, 1024, 4096] {
+        bench.vision(rows);
+    }
 }
+
+/// Recurrent layers of Qwen3.5-35B-A3B and Nemotron 3 Nano 30B-A3B.
+const DELTA: DeltaShape =
+    DeltaShape { key_heads: 16, value_heads: 32, key_dim: 128, value_dim: 128, order: KeyHeads::Grouped };
+const MAMBA: MambaShape =
+    MambaShape { heads: 64, head_dim: 64, groups: 8, state_dim: 128, step_limits: (0.0, f32::INFINITY) };
 
 /// Products of the models that the benchmarks are about, and one of each other kind.
 fn linears() -> Vec<(&'static str, Format, usize, usize)> {
@@ -157,6 +189,58 @@ impl Bench {
         }
     }
 
+    /// A recurrent op that keeps `len` values: reads and writes them once for a few rows; many rows are compared with the
+    /// products of a value's life, two to read it and two to write it.
+    fn scan(&self, name: &str, rows: usize, len: usize, op: impl FnOnce(&mut Recorder, &mut Rng) -> Tensor) {
+        let name = format!("{name}, {rows} rows");
+        if !name.contains(&self.word) {
+            return;
+        }
+        let program = record(rows, |rec| op(rec, &mut Rng(1)));
+        let mut cpu = self.cpu(KvLayout::new(DType::F16, &[]), std::slice::from_ref(&program));
+        let states = if rows < 16 { BYTES / (4 * len) + 1 } else { 1 };
+        cpu.reserve_states(&program.states(), states).expect("memory");
+        let batches: Vec<Batch> = (0..states as u32)
+            .map(|state| {
+                let context = SequenceContext { cached: 1, state: StateId(state), ..Default::default() };
+                chain(context, rows)
+            })
+            .collect();
+        let mut results = Outputs::default();
+        let seconds = median(|i| {
+            results.clear();
+            cpu.run(&program, &batches[i % states], &mut results).expect("memory");
+        });
+        if rows < 16 {
+            self.read(&name, seconds, 2 * 4 * len);
+        } else {
+            self.products(&name, seconds, 4 * rows * len, false);
+        }
+    }
+
+    /// Attention within an image in Qwen3.5's tower.
+    fn vision(&self, rows: usize) {
+        const HEADS: usize = 16;
+        const DIM: usize = 72;
+        let name = format!("Qwen3.5 vision attention, {rows} rows");
+        if !name.contains(&self.word) {
+            return;
+        }
+        let table = Rng(1).weight_in(Format::F32, TOKENS, HEADS * DIM);
+        let program = record(rows, |rec| {
+            let x = rec.embed(&table);
+            rec.full_attention([x; 3], HEADS, 0.1)
+        });
+        let mut cpu = self.cpu(KvLayout::new(DType::F16, &[]), std::slice::from_ref(&program));
+        let batch = chain(SequenceContext::default(), rows);
+        let mut results = Outputs::default();
+        let seconds = median(|_| {
+            results.clear();
+            cpu.run(&program, &batch, &mut results).expect("memory");
+        });
+        self.products(&name, seconds, 2 * rows * rows * HEADS * DIM, false);
+    }
+
     fn cpu(&self, layout: KvLayout, programs: &[Program]) -> Cpu {
         let mut cpu = Cpu::new(layout, &CpuOptions::new(self.threads)).expect("threads");
         programs.iter().for_each(|program| cpu.load(program, &mut |_| {}).expect("memory"));
@@ -192,8 +276,13 @@ fn record(rows: usize, op: impl FnOnce(&mut Recorder) -> Tensor) -> Program {
 
 /// A chain of `rows` rows after `cached` tokens.
 fn batch(cached: usize, rows: usize, pages: Vec<PageId>) -> Batch {
+    chain(SequenceContext { cached, pages: vec![pages], ..Default::default() }, rows)
+}
+
+/// A chain of `rows` rows that goes on a sequence.
+fn chain(context: SequenceContext, rows: usize) -> Batch {
     let mut batch = Batch::new();
-    let sequence = batch.add_sequence(SequenceContext { cached, pages: vec![pages], ..Default::default() });
+    let sequence = batch.add_sequence(context);
     let mut last = None;
     for row in 0..rows {
         last = Some(batch.add_row(sequence, (row * 7 % TOKENS) as u32, last));

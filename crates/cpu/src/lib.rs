@@ -11,7 +11,6 @@ mod attention;
 mod backend;
 mod element;
 mod exp;
-mod full_attention;
 mod isa;
 mod kernel;
 mod kv_write;

@@ -10,7 +10,7 @@ use crate::kernel::FEW_ROWS;
 use crate::linear::{self, Input, Job, Rows};
 use crate::pool::Pool;
 use crate::shared::SharedOut;
-use crate::{attention, full_attention, kv_write, recurrent, rows};
+use crate::{attention, kv_write, recurrent, rows};
 
 /// What a step uses.
 pub(crate) struct Step<'a> {
@@ -28,7 +28,7 @@ pub(crate) struct Step<'a> {
 pub(crate) struct Scratch {
     linear: linear::Scratch,
     attention: attention::Scratch,
-    full_attention: full_attention::Scratch,
+    full_attention: attention::FullScratch,
     recurrent: recurrent::Scratch,
     /// Empty; its memory is used for the jobs of each call.
     jobs: Vec<Job<'static>>,
@@ -201,7 +201,7 @@ impl Step<'_> {
             }
             Op::FullAttention(op) => {
                 let (out, qkv) = memory.operands(op, [op.q, op.k, op.v]);
-                full_attention::run(isa, pool, full_attention, (op, batch), qkv, out);
+                attention::full(isa, pool, full_attention, (op, batch), qkv, out);
             }
             Op::SigmoidMul(op) => {
                 let (out, [x, gate]) = memory.operands(op, [op.x, op.gate]);

@@ -5,6 +5,7 @@
 //! split's runs before it have found, and splits are merged in order. Positions that a row does not see have the weight 0 and
 //! their values are not touched. Which rows and heads are computed together, and which splits by which thread, changes no bit.
 
+mod full;
 mod run;
 mod tile;
 
@@ -21,6 +22,7 @@ use crate::memory::hold;
 use crate::pool::Pool;
 use crate::shared::SharedOut;
 use crate::simd::Simd;
+pub(crate) use full::{FullScratch, full};
 use run::{KvElement, Pages, Query, Softmax};
 
 /// Positions that a thread may attend over on its own.

@@ -349,7 +349,7 @@ fn intersection(a: &Range<usize>, b: &Range<usize>) -> Range<usize> {
 /// Turns the scores `inside` into `exp(score - max)`, all others into 0, and takes them in. Returns the factor of what has been
 /// summed before.
 #[inline(always)]
-fn weights<S: Simd>(scores: &mut Scores, inside: Range<usize>, found: &mut Softmax) -> f32 {
+pub(super) fn weights<S: Simd>(scores: &mut Scores, inside: Range<usize>, found: &mut Softmax) -> f32 {
     scores[..inside.start].fill(f32::NEG_INFINITY);
     scores[inside.end..].fill(f32::NEG_INFINITY);
     let vectors = inside.start / LANES..inside.end.div_ceil(LANES);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use kapitsa_fuzz::models::{FAMILIES, PACKINGS, SMALL, WIDE, config, folder, gguf};
+use kapitsa_fuzz::models::{FAMILIES, GGUF_FAMILIES, PACKINGS, SMALL, WIDE, config, folder, gguf};
 use kapitsa_fuzz::{models, parts};
 use kapitsa_testkit::fixture;
 use kapitsa_testkit::gguf::{GgufBuilder, MetaValue};
@@ -21,7 +21,7 @@ fn main() {
 
 fn ggufs() {
     let mut ggufs = vec![];
-    for family in FAMILIES {
+    for family in GGUF_FAMILIES {
         for &kind in NARROW_TYPES.iter().take(if *family == "llama" { usize::MAX } else { 3 }) {
             ggufs.push((format!("{family}-{kind}"), gguf(family, SMALL, kind)));
         }

@@ -59,6 +59,7 @@ fn use_model(engine: &Engine) -> bool {
     }
     let request = Request {
         prompt: tokens,
+        images: vec![],
         sampling: Default::default(),
         stop_tokens: vec![last],
         max_tokens: Some(2),

@@ -150,19 +150,7 @@ impl Runner {
         taps: &[Tap],
         outputs: &mut Outputs,
     ) -> Result<(), DeviceError> {
-        let tower = self.model.vision().expect("a model with a vision tower");
-        let VisionShape { merge, patch_values, .. } = tower.shape();
-        assert_eq!(patches.len(), grid.0 * grid.1 * patch_values, "values of {grid:?} patches");
-        let mut batch = Batch::new();
-        let sequence = batch.add_sequence(SequenceContext::default());
-        for (index, patch) in patches.chunks_exact(patch_values).enumerate() {
-            let row = batch.add_row(sequence, 0, None);
-            batch.set_coordinates(row, tower.coordinates(grid.1, index));
-            batch.set_input(row, &tower.input(grid, index, patch));
-            if index.is_multiple_of(merge * merge) {
-                batch.want(row);
-            }
-        }
+        let batch = self.model.vision().expect("a model with a vision tower").batch(grid, patches);
         // Its weights are made ready when the first image is met.
         let program = program(&mut self.programs, &*self.model, shape(Part::VisionTower, &batch, taps));
         self.backend.load(program, &mut |_| {})?;

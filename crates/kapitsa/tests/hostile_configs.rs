@@ -7,12 +7,15 @@ use kapitsa_testkit::fixture;
 use kapitsa_testkit::gguf::GgufBuilder;
 use serde_json::{Value, json};
 
-/// What opening `folder` says when its config has other values for some keys.
+/// What opening `folder` says when its config has other values for some keys (`section.key` in a section).
 fn message(folder: &Path, changes: &[(&str, Value)]) -> String {
     let text = std::fs::read_to_string(folder.join("config.json")).unwrap();
     let mut config: Value = serde_json::from_str(&text).unwrap();
     for (key, value) in changes {
-        config[key] = value.clone();
+        match key.split_once('.') {
+            Some((section, key)) => config[section][key] = value.clone(),
+            None => config[key] = value.clone(),
+        }
     }
     let temp = tempfile::tempdir().unwrap();
     std::fs::write(temp.path().join("config.json"), config.to_string()).unwrap();
@@ -68,12 +71,72 @@ fn a_number_that_no_model_has_names_its_key() {
         ("model_type", json!("mamba"), "not supported: architecture `mamba`"),
         ("model_type", json!(null), "not supported: architecture"),
     ];
-    let folder = fixture("oracle/models/qwen3_moe");
+    check("qwen3_moe", &cases);
+}
+
+fn check(case: &str, cases: &[(&str, Value, &str)]) {
+    let folder = fixture(&format!("oracle/models/{case}"));
     for (key, value, expected) in cases {
         let found = message(&folder, &[(key, value.clone())]);
         assert!(found.contains(expected), "{key} {value}: {found}");
         assert!(!found.contains('\n') && found.len() < 600, "{key} {value}: {found}");
     }
+}
+
+#[test]
+fn numbers_of_recurrent_layers_experts_and_towers_name_their_keys() {
+    let text = [
+        ("text_config.linear_num_key_heads", json!(0), "is 0, expected 1 to 4096"),
+        ("text_config.linear_num_key_heads", json!(3), "is 4, expected a multiple of 3 key heads"),
+        ("text_config.linear_num_value_heads", json!(1), "is 1, expected 2 to 4096"),
+        ("text_config.linear_key_head_dim", json!(5000), "is 5000, expected 1 to 4096"),
+        ("text_config.linear_key_head_dim", json!(8), "linear_attn.in_proj_qkv.weight"),
+        ("text_config.linear_conv_kernel_dim", json!(0), "is 0, expected 1 to 64"),
+        ("text_config.linear_conv_kernel_dim", json!(5), "linear_attn.conv1d.weight"),
+        ("text_config.layer_types", json!(["full_attention"]), "has 1 entries, expected 4, one for each layer"),
+        ("text_config.layer_types", json!(vec!["linear_attention"; 4]), "tensor"),
+        ("text_config.layer_types", json!(["full_attention", "x", "x", "x"]), "has `x`, expected full_attention"),
+        ("text_config.rope_parameters", json!({"mrope_section": [1, 1]}), "expected three numbers"),
+        (
+            "text_config.rope_parameters",
+            json!({"mrope_section": [4_294_967_295u64, 1, 1]}),
+            "expected numbers that make 8",
+        ),
+        ("image_token_id", json!(null), "image_token_id"),
+        ("vision_config.depth", json!(3), "visual.blocks.2."),
+        ("vision_config.patch_size", json!(65536), "is 65536, expected 1 to 256"),
+        ("vision_config.patch_size", json!(256), "visual.patch_embed.proj.weight"),
+        ("vision_config.num_heads", json!(0), "is 0, expected 1 to"),
+        ("vision_config.num_heads", json!(16), "expected heads of a multiple of 4 values out of 32"),
+        ("vision_config.num_position_embeddings", json!(15), "is 15, expected a square"),
+        ("vision_config.hidden_act", json!("relu"), "is `relu`, expected `gelu_pytorch_tanh`"),
+    ];
+    check("qwen3_5", &text);
+    let nemotron = [
+        ("mamba_num_heads", json!(0), "is 0, expected 1 to 4096"),
+        ("n_groups", json!(3), "is 3, expected a divisor of 8 heads"),
+        ("ssm_state_size", json!(1 << 20), "is 1048576, expected 1 to 4096"),
+        ("ssm_state_size", json!(4096), "mixer.in_proj.weight"),
+        ("conv_kernel", json!(0), "is 0, expected 1 to 64"),
+        ("time_step_limit", json!([1.0]), "expected two numbers in order"),
+        ("time_step_limit", json!([2.0, 1.0]), "expected two numbers in order"),
+        ("layers_block_type", json!([]), "has 0 entries, expected 1 to 4096"),
+        ("layers_block_type", json!(vec!["mlp"; 5000]), "has 5000 entries, expected 1 to 4096"),
+        ("layers_block_type", json!(["rnn"]), "has `rnn`, expected mamba (M)"),
+        ("layers_block_type", json!("ME"), "layers_block_type"),
+        ("block_configs", json!([]), "has 0 entries, expected 1 to 4096"),
+        ("block_configs", json!([{"block_type": "rnn"}]), "has `rnn`"),
+        ("block_configs", json!([{}]), "block_type"),
+        ("block_configs", json!([3]), "expected a list of objects"),
+        ("n_group", json!(3), "is 3, expected a divisor of 16 experts"),
+        ("n_group", json!(65), "is 65, expected 1 to 64"),
+        ("topk_group", json!(5), "is 5, expected 1 to 4"),
+        ("num_experts_per_tok", json!(9), "9 of them in 2 groups"),
+        ("n_routed_experts", json!(0), "is 0, expected 1 to 65536"),
+        ("moe_latent_size", json!(0), "mixer.experts.0.up_proj.weight"),
+        ("mlp_hidden_act", json!("silu"), "is `silu`, expected `relu2`"),
+    ];
+    check("nemotron_h-latent", &nemotron);
 }
 
 /// Every layer used to look through the whole list: millions of entries took minutes.

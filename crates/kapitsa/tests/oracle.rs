@@ -8,6 +8,7 @@ use common::{close, ids};
 use kapitsa::{Engine, OpenOptions, SamplingOptions, open_engine};
 use kapitsa_engine::{Event, Request};
 use kapitsa_ops::Tap;
+use kapitsa_testkit::fixtures::{RawTensor, safetensors_raw_file};
 use kapitsa_testkit::{Tensors, convert, fixture};
 
 /// The checkpoint of `case` as it is, with the tolerance that the oracle's notes demand.
@@ -125,6 +126,70 @@ fn check_greedy(case: &str, sequence: &str, engine: &Engine, prompt: &[u32], exp
         &expected.f32(&format!("{sequence}.greedy_logits")),
         atol,
     );
+}
+
+/// Puzzle checkpoints describe each layer by itself.
+#[test]
+fn nemotron_h_with_settings_of_each_layer() {
+    let folder = fixture("oracle/models/nemotron_h-latent");
+    let text = std::fs::read_to_string(folder.join("config.json")).unwrap();
+    let mut config: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let config = config.as_object_mut().unwrap();
+    let kinds = config.remove("layers_block_type").unwrap();
+    let moved: Vec<_> = ["moe_intermediate_size", "num_experts_per_tok", "n_routed_experts", "moe_latent_size"]
+        .map(|key| (key, config.insert(key.into(), 3.into()).unwrap()))
+        .into();
+    let blocks = kinds.as_array().unwrap().iter().map(|kind| {
+        let own = moved.iter().map(|(key, value)| (key.to_string(), value.clone()));
+        own.chain([("block_type".to_string(), kind.clone())]).collect::<serde_json::Map<_, _>>().into()
+    });
+    let blocks: Vec<serde_json::Value> = blocks.collect();
+    config.insert("block_configs".into(), blocks.into());
+    config.insert("model_type".into(), "nemotron_h_puzzle".into());
+    let temp = tempfile::tempdir().unwrap();
+    std::fs::write(temp.path().join("config.json"), serde_json::to_string(&config).unwrap()).unwrap();
+    std::fs::copy(folder.join("model.safetensors"), temp.path().join("model.safetensors")).unwrap();
+    let expected = Tensors::open(folder.join("expected.safetensors"));
+    check_engine("a puzzle", &open(temp.path()), &expected, 1e-4);
+}
+
+/// Packs have convolutions with the taps before a dimension of one, and experts in stacks with names of their own.
+#[test]
+fn nemotron_h_as_mlx_pack() {
+    let folder = fixture("oracle/models/nemotron_h");
+    let stored = Tensors::open(folder.join("model.safetensors"));
+    let mut tensors: Vec<(String, RawTensor)> = vec![];
+    for key in stored.keys() {
+        let mut tensor = stored.raw(&key);
+        if key.ends_with("conv1d.weight") {
+            tensor.shape.swap(1, 2);
+        }
+        let Some((mixer, expert)) = key.split_once(".experts.") else {
+            tensors.push((key, tensor));
+            continue;
+        };
+        let (index, matrix) = expert.split_once('.').unwrap();
+        if index == "0" {
+            for other in 1.. {
+                let next = format!("{mixer}.experts.{other}.{matrix}");
+                if !stored.has(&next) {
+                    tensor.shape.insert(0, other);
+                    break;
+                }
+                tensor.data.extend(stored.raw(&next).data);
+            }
+            let name = if matrix == "up_proj.weight" { "fc1" } else { "fc2" };
+            tensors.push((format!("{mixer}.switch_mlp.{name}.weight"), tensor));
+        }
+    }
+    let text = std::fs::read_to_string(folder.join("config.json")).unwrap();
+    let mut config: serde_json::Value = serde_json::from_str(&text).unwrap();
+    config["quantization"] = serde_json::json!({"group_size": 64, "bits": 4});
+    let temp = tempfile::tempdir().unwrap();
+    std::fs::write(temp.path().join("config.json"), config.to_string()).unwrap();
+    std::fs::write(temp.path().join("model.safetensors"), safetensors_raw_file(&tensors)).unwrap();
+    let expected = Tensors::open(folder.join("expected.safetensors"));
+    check_engine("nemotron_h as an MLX pack", &open(temp.path()), &expected, 1e-4);
 }
 
 macro_rules! cases {

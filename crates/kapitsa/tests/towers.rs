@@ -6,10 +6,14 @@ use std::sync::Arc;
 
 use common::{close, ids, run, runner, sequence};
 use kapitsa::{Engine, OpenOptions, SamplingOptions, open_engine};
-use kapitsa_cpu::Activations;
+use kapitsa_cpu::{Activations, Cpu, CpuOptions};
 use kapitsa_engine::{Event, Image, Request};
-use kapitsa_ops::{Batch, Outputs, Tap};
+use kapitsa_models::VisionTower;
+use kapitsa_ops::kv::KvLayout;
+use kapitsa_ops::{Backend, Batch, Capacity, Outputs, Recorder, Tap};
+use kapitsa_tensor::DType;
 use kapitsa_testkit::{Tensors, fixture};
+use kapitsa_weights::Checkpoint;
 
 const CASES: [&str; 2] = ["qwen3_5", "qwen3_5_moe"];
 const ATOL: f32 = 1e-3;
@@ -83,6 +87,30 @@ fn vision_towers() {
             close(&format!("{case} {key}"), found, &expected.f32(key), 1e-4);
         }
     }
+}
+
+/// Qwen3.8-Flash-Next has the same tower; its language model is not built yet.
+#[test]
+fn tower_of_qwen4_exp() {
+    let folder = fixture("oracle/models/qwen4_exp");
+    let expected = Tensors::open(folder.join("expected.safetensors"));
+    let checkpoint = Checkpoint::open(&folder).unwrap();
+    let tower = VisionTower::load(checkpoint.config(), &checkpoint.weights()).unwrap().unwrap();
+    let prompt = ids(&expected, "img.input_ids");
+    let mut embeddings = vec![];
+    for image in images(&expected, &prompt, tower.shape().image_token) {
+        let batch = tower.batch(image.grid, &image.patches);
+        let mut rec = Recorder::new(Capacity { rows: batch.len(), wanted: batch.wanted().len() }, &[]);
+        let result = tower.forward(&mut rec);
+        let program = rec.finish(result);
+        let options = CpuOptions { activations: Activations::F32, ..CpuOptions::new(2) };
+        let mut cpu = Cpu::new(KvLayout::new(DType::F32, &[]), &options).unwrap();
+        cpu.load(&program, &mut |_| {}).unwrap();
+        let mut outputs = Outputs::default();
+        cpu.run(&program, &batch, &mut outputs).unwrap();
+        embeddings.extend(outputs.logits);
+    }
+    close("embeddings", &embeddings, &expected.f32("img.image_embeds"), 1e-4);
 }
 
 fn open(case: &str) -> Engine {

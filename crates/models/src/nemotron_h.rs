@@ -42,7 +42,7 @@ enum Kind {
 fn load(config: &Config, weights: &Weights<'_>) -> Result<Box<dyn Model>, LoadError> {
     let hidden = config.bounded("hidden_size", 1..=1 << 24)?;
     let vocab = config.bounded("vocab_size", 1..=1 << 24)?;
-    let eps = config.opt_f32("layer_norm_epsilon")?.map_or_else(|| config.f32_or("norm_eps", 1e-5), Ok)?;
+    let eps = config.f32_or("layer_norm_epsilon", 1e-5)?;
     let backbone = weights.at("backbone");
     let (mut kv, mut states) = (vec![], vec![]);
     let mut blocks = vec![];

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use kapitsa_ops::{Frequencies, GeluKind, PairLayout, Recorder, Tap, Tensor};
+use kapitsa_ops::{Batch, Frequencies, GeluKind, PairLayout, Recorder, SequenceContext, Tap, Tensor};
 use kapitsa_weights::{Config, LoadError, Weights};
 
 use crate::layers::{LayerNorm, Linear, bounded_or, require};
@@ -50,7 +50,10 @@ const EPS: f32 = 1e-6;
 
 impl VisionTower {
     /// Reads the tower of a checkpoint, if it has one.
-    pub(crate) fn load(config: &Config, weights: &Weights<'_>) -> Result<Option<Self>, LoadError> {
+    ///
+    /// # Errors
+    /// If a config key or weight is missing or wrong.
+    pub fn load(config: &Config, weights: &Weights<'_>) -> Result<Option<Self>, LoadError> {
         let w = weights.at("visual");
         let Some(vision) = config.section("vision_config")?.filter(|_| w.has("patch_embed.proj.weight")) else {
             return Ok(None);
@@ -99,11 +102,30 @@ impl VisionTower {
         self.shape
     }
 
-    /// What the row of patch `index` of an image of `(rows, columns)` patches brings along
-    /// ([`Batch::set_input`](kapitsa_ops::Batch::set_input)): `patch`, its values, and its position's embedding. Patches are in
-    /// the order of tokens, those of a token row by row.
-    pub fn input(&self, (rows, columns): (usize, usize), index: usize, patch: &[f32]) -> Vec<f32> {
-        let [_, row, column] = self.coordinates(columns, index);
+    /// The rows of an image of `(rows, columns)` patches, whose values are `patches`, `[rows · columns, patch_values]`, in the order
+    /// of tokens, those of a token row by row.
+    ///
+    /// # Panics
+    /// If the values are not so many.
+    pub fn batch(&self, grid: (usize, usize), patches: &[f32]) -> Batch {
+        let VisionShape { merge, patch_values, .. } = self.shape;
+        assert_eq!(patches.len(), grid.0 * grid.1 * patch_values, "values of {grid:?} patches");
+        let mut batch = Batch::new();
+        let sequence = batch.add_sequence(SequenceContext::default());
+        for (index, patch) in patches.chunks_exact(patch_values).enumerate() {
+            let row = batch.add_row(sequence, 0, None);
+            let coordinates = self.coordinates(grid.1, index);
+            batch.set_coordinates(row, coordinates);
+            batch.set_input(row, &self.input(grid, coordinates, patch));
+            if index.is_multiple_of(merge * merge) {
+                batch.want(row);
+            }
+        }
+        batch
+    }
+
+    /// What a patch's row brings along: its values and its position's embedding.
+    fn input(&self, (rows, columns): (usize, usize), [_, row, column]: [usize; 3], patch: &[f32]) -> Vec<f32> {
         let (top, down) = self.source(row, rows);
         let (left, right) = self.source(column, columns);
         let hidden = self.shape.hidden;
@@ -120,7 +142,7 @@ impl VisionTower {
     }
 
     /// Coordinates of patch `index` of an image with so many columns of patches, for the row's rotary embedding.
-    pub fn coordinates(&self, columns: usize, index: usize) -> [usize; 3] {
+    fn coordinates(&self, columns: usize, index: usize) -> [usize; 3] {
         let merge = self.shape.merge;
         let (token, part) = (index / (merge * merge), index % (merge * merge));
         let (row, column) = (token / (columns / merge), token % (columns / merge));

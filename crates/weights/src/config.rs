@@ -3,7 +3,7 @@
 //! Configurations differ by the age of the tool that wrote them. They are brought to one spelling when they are read:
 //! `rope_parameters` holds `rope_theta`, `rope_type` and the scaling, and answers for `rope_theta` + `rope_scaling`; the
 //! keys in `ALIASES` stand for each other; numbers may be spelled `{"__float__": "Infinity"}` or, not being JSON, as a
-//! bare `Infinity`. Keys of a nested `text_config` come first, those beside it second; `model_type` is always the outer
+//! bare `Infinity`. Keys of a nested `text_config` (or `llm_config`) come first, those beside it second; `model_type` is always the outer
 //! one.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,18 @@ use crate::LoadError;
 use crate::error::short;
 
 /// Keys with the same meaning.
-const ALIASES: &[(&str, &str)] = &[("num_experts", "num_local_experts"), ("dtype", "torch_dtype")];
+const ALIASES: &[(&str, &str)] = &[
+    ("num_experts", "num_local_experts"),
+    ("dtype", "torch_dtype"),
+    ("head_dim", "attention_head_dim"),
+    ("layer_norm_epsilon", "norm_eps"),
+    ("n_groups", "mamba_n_groups"),
+    ("conv_kernel", "mamba_d_conv"),
+    ("time_step_limit", "mamba_dt_limit"),
+];
+
+/// Where a model of several kinds has the settings of its language model.
+const NESTED: &[&str] = &["text_config", "llm_config"];
 
 /// Keys that live in `rope_parameters` in new files and at the top in old ones; both places answer.
 const ROPE_KEYS: &[&str] = &["rope_theta", "partial_rotary_factor"];
@@ -29,6 +40,8 @@ const MAX_INTEGER: u64 = u32::MAX as u64;
 #[derive(Clone, Debug)]
 pub struct Config {
     values: Map<String, Value>,
+    /// What holds where `values` has nothing.
+    base: Option<Arc<Map<String, Value>>>,
     /// Keys of the enclosing sections, joined with dots and ending in one; empty at the root.
     section: String,
     source: Arc<Source>,
@@ -58,7 +71,7 @@ impl Config {
         let Value::Object(mut values) = value else {
             return Err(fail(format!("holds {}, expected a JSON object", describe(&value))));
         };
-        if let Some(Value::Object(text_config)) = values.get("text_config").cloned() {
+        if let Some(Value::Object(text_config)) = NESTED.iter().find_map(|key| values.get(*key)).cloned() {
             for (key, value) in text_config {
                 if !value.is_null() && !matches!(key.as_str(), "model_type" | "architectures") {
                     values.insert(key, value);
@@ -72,12 +85,12 @@ impl Config {
     pub(crate) fn new(path: &Path, mut values: Map<String, Value>, origins: BTreeMap<String, String>) -> Self {
         values.retain(|_, value| !value.is_null());
         one_spelling(&mut values);
-        Config { values, section: String::new(), source: Arc::new(Source { path: path.into(), origins }) }
+        Config { values, base: None, section: String::new(), source: Arc::new(Source { path: path.into(), origins }) }
     }
 
     /// The model's `model_type`, such as `qwen3_moe`; empty if the file has none.
     pub fn architecture(&self) -> &str {
-        self.values.get("model_type").and_then(Value::as_str).unwrap_or_default()
+        self.get("model_type").and_then(Value::as_str).unwrap_or_default()
     }
 
     /// The file, for messages.
@@ -87,7 +100,16 @@ impl Config {
 
     /// Whether `key` is present and not null.
     pub fn has(&self, key: &str) -> bool {
-        self.values.contains_key(key)
+        self.get(key).is_some()
+    }
+
+    /// The value under `key` as the file has it, for readers of their own.
+    pub fn value(&self, key: &str) -> Option<&Value> {
+        self.get(key)
+    }
+
+    fn get(&self, key: &str) -> Option<&Value> {
+        self.values.get(key).or_else(|| self.base.as_ref()?.get(key))
     }
 
     /// An error about `key` that names the file and the file's own spelling of the key.
@@ -106,7 +128,7 @@ impl Config {
         expected: &str,
         read: impl FnOnce(&'a Value) -> Option<T>,
     ) -> Result<Option<T>, LoadError> {
-        let Some(value) = self.values.get(key) else { return Ok(None) };
+        let Some(value) = self.get(key) else { return Ok(None) };
         match read(value) {
             Some(value) => Ok(Some(value)),
             None => Err(self.error(key, format!("is {}, expected {expected}", describe(value)))),
@@ -217,7 +239,7 @@ impl Config {
         Ok(values.map(|values| {
             let mut values = values.clone();
             values.retain(|_, value| !value.is_null());
-            Config { values, section: format!("{}{key}.", self.section), source: self.source.clone() }
+            Config { values, base: None, section: format!("{}{key}.", self.section), source: self.source.clone() }
         }))
     }
 
@@ -226,15 +248,15 @@ impl Config {
     pub fn overlays(&self, key: &str) -> Result<Option<Vec<Config>>, LoadError> {
         let objects = |value| list(value, |value| value.as_object().cloned());
         let Some(objects) = self.typed(key, "a list of objects", objects)? else { return Ok(None) };
-        let overlay = |own: Map<String, Value>| {
-            let mut values = self.values.clone();
-            values.extend(own.into_iter().filter(|(_, value)| !value.is_null()));
-            Config { values, ..self.clone() }
+        let base = Arc::new(self.values.clone());
+        let overlay = |mut values: Map<String, Value>| {
+            values.retain(|_, value| !value.is_null());
+            Config { values, base: Some(base.clone()), section: self.section.clone(), source: self.source.clone() }
         };
         Ok(Some(objects.into_iter().map(overlay).collect()))
     }
 
-    /// Keys of this section, in the order of the file.
+    /// Keys of this section, in the order of the file; of an overlay its own.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.values.keys().map(String::as_str)
     }
@@ -428,6 +450,19 @@ mod tests {
         assert_eq!(kinds.section("sliding_attention").unwrap().unwrap().str("rope_type").unwrap(), "linear");
         assert_eq!(kinds.section("full_attention").unwrap().unwrap().str("rope_type").unwrap(), "default");
         assert!(config(r#"{"rope_scaling":3}"#).section("rope_scaling").is_err());
+    }
+
+    #[test]
+    fn overlays_hold_before_what_is_around_them() {
+        let text = r#"{"llm_config":{"a":1,"b":2,"attention_head_dim":64},"list":[{"a":3},{"b":null}],"no":[1]}"#;
+        let config = config(text);
+        assert_eq!(config.usize("head_dim").unwrap(), 64);
+        let overlays = config.overlays("list").unwrap().unwrap();
+        let numbers = overlays.iter().map(|c| (c.usize("a").unwrap(), c.usize("b").unwrap(), c.has("c")));
+        assert_eq!(numbers.collect::<Vec<_>>(), [(3, 2, false), (1, 2, false)]);
+        assert!(config.overlays("absent").unwrap().is_none());
+        let error = config.overlays("no").unwrap_err().to_string();
+        assert!(error.contains("key `no`: is a list, expected a list of objects"), "{error}");
     }
 
     #[test]

@@ -192,6 +192,32 @@ fn nemotron_h_as_mlx_pack() {
     check_engine("nemotron_h as an MLX pack", &open(temp.path()), &expected, 1e-4);
 }
 
+/// Some converters join queries, keys and values of attention layers.
+#[test]
+fn qwen3_5_as_gguf_with_joined_projections() {
+    let folder = fixture("oracle/models/qwen3_5-text");
+    let mut file = convert::hugging_face_to_gguf(&folder);
+    let tensors = file.tensors_mut();
+    let mut joined = 0;
+    while let Some(at) = tensors.iter().position(|tensor| tensor.name.ends_with("attn_q.weight")) {
+        let mut q = tensors.remove(at);
+        for part in ["attn_k.weight", "attn_v.weight"] {
+            let name = q.name.replace("attn_q.weight", part);
+            let other = tensors.remove(tensors.iter().position(|tensor| tensor.name == name).unwrap());
+            q.shape[0] += other.shape[0];
+            q.data.extend(other.data);
+        }
+        q.name = q.name.replace("attn_q.", "attn_qkv.");
+        tensors.push(q);
+        joined += 1;
+    }
+    assert!(joined > 0);
+    let temp = tempfile::Builder::new().suffix(".gguf").tempfile().unwrap();
+    file.write(temp.path());
+    let expected = Tensors::open(folder.join("expected.safetensors"));
+    check_engine("joined projections", &open(temp.path()), &expected, 4e-4);
+}
+
 macro_rules! cases {
     ($($check:ident: $($name:ident $case:literal $atol:literal),*;)*) => {
         $($(#[test]

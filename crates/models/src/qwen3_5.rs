@@ -66,7 +66,12 @@ fn load(
     let bias = config.bool_or("attention_bias", false)?;
     let attention = |layer, w: &Weights<'_>| {
         let shape = Attention::shape(config, layer)?.biases(bias, bias).head_norms(gain, eps).output_gate();
-        shape.load(&w.at("self_attn"))
+        // Some converters join the projections, as those of the other layers are.
+        let other = w.at("linear_attn");
+        match other.has("in_proj_qkv.weight") {
+            true => shape.load_joined(&w.at("self_attn"), &other, "in_proj_qkv"),
+            false => shape.load(&w.at("self_attn")),
+        }
     };
     let full = full_layers(config)?;
     let (mut kv_layers, mut states) = (0, 0);

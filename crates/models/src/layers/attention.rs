@@ -106,18 +106,37 @@ impl AttentionShape {
         AttentionShape { output_gate: true, ..self }
     }
 
+    /// Outputs of the three projections.
+    fn widths(&self) -> [usize; 3] {
+        let KvShape { kv_heads, head_dim, .. } = self.kv;
+        let gated = if self.output_gate { 2 } else { 1 };
+        [gated * self.heads * head_dim, kv_heads * head_dim, kv_heads * head_dim]
+    }
+
     /// Reads the weights.
     pub(crate) fn load(self, w: &Weights<'_>) -> Result<Attention, LoadError> {
-        let KvShape { kv_heads, head_dim, .. } = self.kv;
-        let (q_width, kv_width) = (self.heads * head_dim, kv_heads * head_dim);
+        let [q, k, v] = self.widths();
+        let project = |name, width| Linear::load(w, name, width, self.hidden, self.qkv_bias);
+        let qkv = [project("q_proj", q)?, project("k_proj", k)?, project("v_proj", v)?];
+        self.with(w, qkv)
+    }
+
+    /// Reads the weights, those of queries, keys and values out of the one matrix `joined` of scope `qkv`.
+    pub(crate) fn load_joined(self, w: &Weights<'_>, qkv: &Weights<'_>, joined: &str) -> Result<Attention, LoadError> {
+        let widths = self.widths();
+        let joined = Linear::load(qkv, joined, widths.iter().sum(), self.hidden, self.qkv_bias)?;
+        self.with(w, joined.split(qkv, widths)?)
+    }
+
+    fn with(self, w: &Weights<'_>, [q, k, v]: [Linear; 3]) -> Result<Attention, LoadError> {
+        let head_dim = self.kv.head_dim;
         let norm = |name, (gain, eps)| RmsNorm::load(w, name, head_dim, gain, eps);
         let norms = |settings| Ok::<_, LoadError>((norm("q_norm", settings)?, norm("k_norm", settings)?));
-        let gated = if self.output_gate { 2 } else { 1 };
         Ok(Attention {
-            q: Linear::load(w, "q_proj", gated * q_width, self.hidden, self.qkv_bias)?,
-            k: Linear::load(w, "k_proj", kv_width, self.hidden, self.qkv_bias)?,
-            v: Linear::load(w, "v_proj", kv_width, self.hidden, self.qkv_bias)?,
-            o: Linear::load(w, "o_proj", self.hidden, q_width, self.o_bias)?,
+            q,
+            k,
+            v,
+            o: Linear::load(w, "o_proj", self.hidden, self.heads * head_dim, self.o_bias)?,
             head_norms: self.head_norms.map(norms).transpose()?,
             shape: self,
         })

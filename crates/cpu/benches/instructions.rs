@@ -9,7 +9,9 @@ use std::process::Command;
 
 use kapitsa_cpu::{Activations, Cpu, CpuOptions, Isa, Tiles};
 use kapitsa_ops::kv::{KvLayout, KvShape, PAGE_TOKENS, PageId};
-use kapitsa_ops::{Backend, Batch, Capacity, Outputs, Recorder, SequenceContext, Tensor};
+use kapitsa_ops::{
+    Backend, Batch, Capacity, DeltaShape, KeyHeads, MambaShape, Outputs, Recorder, SequenceContext, Tensor, Vector,
+};
 use kapitsa_tensor::{DType, Format, GgufType};
 use kapitsa_testkit::random::Rng;
 
@@ -47,7 +49,9 @@ fn cases() -> Vec<String> {
     let linears =
         formats().into_iter().flat_map(|(name, _)| [1, 8, 64].map(|rows| format!("linear {name} {rows} rows")));
     let attention = [1, 8, 64].map(|rows| format!("attention f16 {rows} rows"));
-    linears.chain(attention).chain(["rms_norm f32 64 rows".into(), "silu_mul f32 64 rows".into()]).collect()
+    let scans = ["gated_delta", "mamba2"].into_iter().flat_map(|op| [1, 8].map(|rows| format!("{op} f32 {rows} rows")));
+    let rest = ["full_attention", "rms_norm", "silu_mul"].map(|op| format!("{op} f32 64 rows"));
+    linears.chain(attention).chain(scans).chain(rest).collect()
 }
 
 fn formats() -> Vec<(&'static str, Format)> {
@@ -87,6 +91,7 @@ fn run(name: &str, calls: usize) {
         let table = rng.weight_in(Format::F32, TOKENS, width);
         rec.embed(&table)
     };
+    let vector = |value: f32, len: usize| Vector::new("vector", vec![value; len]);
     let out = match op {
         "linear" => {
             let x = input(&mut rec, inputs);
@@ -97,9 +102,25 @@ fn run(name: &str, calls: usize) {
             let q = input(&mut rec, heads * dim);
             rec.attention(q, 0, (heads, kv_heads), 0.1, None)
         }
+        "gated_delta" => {
+            let order = KeyHeads::Grouped;
+            let shape = DeltaShape { key_heads: 2, value_heads: 4, key_dim: 128, value_dim: 128, order };
+            let x = [shape.qkv_width(), shape.value_heads, shape.value_heads].map(|width| input(&mut rec, width));
+            rec.gated_delta(x, &vector(-0.1, 4), &vector(0.0, 4), shape, 0)
+        }
+        "mamba2" => {
+            let step_limits = (0.0, f32::INFINITY);
+            let shape = MambaShape { heads: 4, head_dim: 64, groups: 2, state_dim: 128, step_limits };
+            let x = [shape.xbc_width(), shape.heads].map(|width| input(&mut rec, width));
+            rec.mamba2(x, [&vector(-0.1, 4), &vector(0.0, 4), &vector(1.0, 4)], shape, 0)
+        }
+        "full_attention" => {
+            let x = [72 * heads; 3].map(|width| input(&mut rec, width));
+            rec.full_attention(x, heads, 0.1)
+        }
         "rms_norm" => {
             let x = input(&mut rec, inputs);
-            rec.rms_norm(x, &kapitsa_ops::Vector::new("norm", vec![1.0; inputs]), 1e-5)
+            rec.rms_norm(x, &vector(1.0, inputs), 1e-5)
         }
         _ => {
             let (gate, up) = (input(&mut rec, inputs), input(&mut rec, inputs));
@@ -116,6 +137,7 @@ fn run(name: &str, calls: usize) {
     cpu.load(&program, &mut |_| {}).expect("memory");
     let pages: Vec<PageId> = (0..CONTEXT.div_ceil(PAGE_TOKENS) as u32).map(PageId).collect();
     cpu.reserve(0, pages.len()).expect("memory");
+    cpu.reserve_states(&program.states(), 1).expect("memory");
     let mut batch = Batch::new();
     let sequence =
         batch.add_sequence(SequenceContext { cached: CONTEXT - rows, pages: vec![pages], ..Default::default() });

@@ -90,9 +90,9 @@ pub fn template(data: &[u8]) -> bool {
         }
     };
     let now = LocalTime { year: 2026, month: 2, day: 28, hour: 23, minute: 59, second: 60 };
-    match llm.chat_prompt(&messages, Some(now)) {
-        Ok(ids) => {
-            decode(llm.tokenizer(), &ids);
+    match llm.chat_prompt(&messages, &[], Some(now)) {
+        Ok(prompt) => {
+            decode(llm.tokenizer(), &prompt.tokens);
             true
         }
         Err(error) => {

@@ -54,6 +54,9 @@ pub(crate) struct RunArgs {
     /// Add the log-probability of every token, and of the N likeliest instead [default without N: 0].
     #[arg(long, value_name = "N", requires = "json", require_equals = true, num_args = 0..=1, default_missing_value = "0")]
     pub(crate) logprobs: Option<usize>,
+    /// Show the model this image (PNG, JPEG, WebP, GIF or BMP) before the prompt. Can be given more than once.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) image: Vec<PathBuf>,
     /// What to answer.
     #[arg(value_name = "PROMPT")]
     pub(crate) prompt: Option<String>,

@@ -27,7 +27,7 @@ pub(crate) struct Times {
 
 /// Has the model reply. Text is printed as it comes if it `streams`. Ctrl-C ends the reply.
 pub(crate) fn answer(llm: &Llm, request: &ReplyRequest, streams: bool) -> Result<Answer, Failure> {
-    let mut listener = Listener::new(request.prompt.len(), streams);
+    let mut listener = Listener::new(request.prompt.tokens.len(), streams);
     let graceful = interrupt::Graceful::new();
     let reply = llm.reply(request, &mut |event| listener.hear(event));
     drop(graceful);

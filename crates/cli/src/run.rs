@@ -1,8 +1,11 @@
 //! `kapitsa run`: one prompt, one answer.
 
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use kapitsa::{FinishReason, Llm, Message, ReplyRequest, Tokenizer};
+use kapitsa::{Error, FinishReason, ImageLimits, Llm, Message, Prompt, ReplyRequest, Tokenizer};
 use serde_json::{Value, json};
 
 use crate::args::RunArgs;
@@ -15,13 +18,14 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     if prompt.trim().is_empty() {
         return Err(Failure::Error("the prompt is empty; give it as an argument or on stdin".into()));
     }
+    let images = args.image.iter().map(|path| read_image(path)).collect::<Result<Vec<_>, _>>()?;
     let path = progress::resolve(args.answer.model.as_deref())?;
     let started = Instant::now();
     let llm = progress::open(&path, &args.answer.device.options())?;
     let loaded = started.elapsed();
 
     let request = ReplyRequest {
-        prompt: prompt_tokens(&llm, &prompt, args.answer.system.as_deref())?,
+        prompt: make_prompt(&llm, &prompt, args.answer.system.as_deref(), &args.image, images)?,
         sampling: reply::sampling(&args.answer.sampling, llm.default_sampling()),
         stops: vec![],
         max_tokens: args.answer.max_tokens,
@@ -43,19 +47,46 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     if answer.reply.reason == FinishReason::Cancelled { Err(Failure::Interrupted) } else { Ok(()) }
 }
 
-/// The prompt in the model's chat format; models without one continue it.
-fn prompt_tokens(llm: &Llm, prompt: &str, system: Option<&str>) -> Result<Vec<u32>, Failure> {
+/// The bytes of an image; of one that is too large, enough to say so.
+fn read_image(path: &Path) -> Result<Vec<u8>, Failure> {
+    let mut bytes = vec![];
+    let limit = ImageLimits::default().max_bytes as u64 + 1;
+    match File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes)) {
+        Ok(_) => Ok(bytes),
+        Err(error) => Err(Failure::Error(format!("cannot read image {}: {error}", path.display()))),
+    }
+}
+
+/// The prompt in the model's chat format, after the images; models without one continue it.
+fn make_prompt(
+    llm: &Llm,
+    prompt: &str,
+    system: Option<&str>,
+    paths: &[PathBuf],
+    images: Vec<Vec<u8>>,
+) -> Result<Prompt, Failure> {
     if !llm.has_chat_template() {
-        if system.is_some() {
-            return Err(Failure::Error(
-                "the model has no chat template, so --system has no place; leave it out".into(),
-            ));
+        for (option, is_given) in [("--system", system.is_some()), ("--image", !images.is_empty())] {
+            if is_given {
+                return Err(Failure::Error(format!(
+                    "the model has no chat template, so {option} has no place; leave it out"
+                )));
+            }
         }
         note("the model has no chat template: it continues the prompt");
         return Ok(llm.plain_prompt(prompt)?);
     }
-    let messages: Vec<Message> = system.map(Message::system).into_iter().chain([Message::user(prompt)]).collect();
-    Ok(llm.chat_prompt(&messages, Some(reply::now()))?)
+    let mut message = Message::user(prompt);
+    if !images.is_empty() {
+        let parts = images.iter().map(|_| json!({ "type": "image" }));
+        message.content = parts.chain([json!({ "type": "text", "text": prompt })]).collect();
+    }
+    let messages: Vec<Message> = system.map(Message::system).into_iter().chain([message]).collect();
+    let files = llm.image_files(images);
+    files.and_then(|files| llm.chat_prompt(&messages, &files, Some(reply::now()))).map_err(|error| match error {
+        Error::Image { index, source } => Failure::Error(format!("{}: {source}", paths[index].display())),
+        error => error.into(),
+    })
 }
 
 fn report(model: &str, tokenizer: &Tokenizer, request: &ReplyRequest, answer: &Answer, loaded: Duration) -> Value {

@@ -3,6 +3,7 @@
 mod common;
 
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use common::{Model, error, kapitsa, output, path, stdout};
@@ -58,6 +59,38 @@ fn prompts_come_from_stdin_too() {
         assert_eq!(stdout(&child.wait_with_output().unwrap()), expected);
     }
     assert_eq!(error(&args), "the prompt is empty; give it as an argument or on stdin");
+}
+
+#[test]
+fn images_come_before_the_prompt() {
+    let folder = tempfile::tempdir().unwrap();
+    tiny::write_seeing_qwen(folder.path());
+    let [wide, small, damaged] = ["wide.png", "small", "damaged.bmp"].map(|name| folder.path().join(name));
+    // Bytes tell the format, not names.
+    std::fs::write(&wide, tiny::bmp(24, 16, [0; 3])).unwrap();
+    std::fs::write(&small, tiny::bmp(8, 8, [0; 3])).unwrap();
+    std::fs::write(&damaged, &tiny::bmp(80, 80, [0; 3])[..100]).unwrap();
+    let args = ["run", "--model", path(folder.path()), "--json", "--max-tokens", "5", "what is it"];
+    let tokens = |images: &[&Path]| {
+        let images = images.iter().flat_map(|image| ["--image", path(image)]).collect::<Vec<_>>();
+        let json: serde_json::Value = serde_json::from_str(&stdout(&output(&[&args[..], &images].concat()))).unwrap();
+        json["usage"]["prompt_tokens"].as_u64().unwrap()
+    };
+    assert_eq!((tokens(&[]), tokens(&[&wide]), tokens(&[&small, &wide])), (17, 25, 28));
+
+    let refused = |image: &Path| error(&[&args[..], &["--image", path(&wide), "--image", path(image)]].concat());
+    let missing = folder.path().join("missing.png");
+    assert!(refused(&missing).starts_with(&format!("cannot read image {}: ", missing.display())));
+    let expected = format!("{}: BMP image cannot be decoded: ", damaged.display());
+    assert!(refused(&damaged).starts_with(&expected), "{}", refused(&damaged));
+    let config = folder.path().join("config.json");
+    assert_eq!(
+        refused(&config),
+        format!("{}: image format is not known; send PNG, JPEG, WebP, GIF or BMP", config.display())
+    );
+    let blind = Model::new();
+    let error = error(&["run", "--model", &blind.path, "--image", path(&wide), "hi"]);
+    assert_eq!(error, "the model sees no images; send text only");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use kapitsa_engine::EngineError;
 use kapitsa_hub::HubError;
 use kapitsa_ops::DeviceError;
 use kapitsa_text::TextError;
+use kapitsa_vision::ImageError;
 use kapitsa_weights::LoadError;
 
 /// What went wrong, in one line that names the next step.
@@ -35,6 +36,31 @@ pub enum Error {
     /// A base model.
     #[error("the model has no chat template; it can only continue text")]
     NoTemplate,
+    /// Images for a model without a vision tower.
+    #[error("the model sees no images; send text only")]
+    NoVision,
+    /// What the model's files say about images.
+    #[error(transparent)]
+    ImageSettings(ImageError),
+    /// An image of a conversation.
+    #[error("image {}: {source}", index + 1)]
+    Image {
+        /// Which of them, from 0.
+        index: usize,
+        /// What is wrong.
+        source: ImageError,
+    },
+    /// A chat template that writes other images than the messages have.
+    #[error("the model's chat template {}", match found {
+        0 => "has no place for images in these messages; send text only".into(),
+        _ => format!("makes {found} places for {expected} images; send fewer or none"),
+    })]
+    ImagePlaces {
+        /// Image tokens that it wrote.
+        found: usize,
+        /// Images of the messages.
+        expected: usize,
+    },
     /// A context that the model does not have.
     #[error("context is {found}, expected 1 to {trained}: the model was trained for {trained} tokens")]
     Context {

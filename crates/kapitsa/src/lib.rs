@@ -7,6 +7,7 @@
 pub mod doctor;
 mod error;
 mod history;
+mod images;
 mod llm;
 mod memory;
 mod open;
@@ -15,12 +16,14 @@ mod stream;
 mod text;
 
 pub use error::Error;
+pub use images::{ImageFile, Prompt};
 pub use kapitsa_cpu::Activations;
 pub use kapitsa_engine::sample::SamplingOptions;
-pub use kapitsa_engine::{Engine, EngineError, MAX_TOP_LOGPROBS, Stats, StepTimes, TokenLogprob, TokenLogprobs};
+pub use kapitsa_engine::{Engine, EngineError, Image, MAX_TOP_LOGPROBS, Stats, StepTimes, TokenLogprob, TokenLogprobs};
 pub use kapitsa_hub as hub;
 pub use kapitsa_tensor::DType;
 pub use kapitsa_text::{LocalTime, Message, Specials, TextError, Tokenizer};
+pub use kapitsa_vision::{ImageError, ImageLimits, from_data_url};
 pub use llm::{Event, FinishReason, Listen, Llm, Reply, ReplyRequest, open_tokenizer};
 pub use memory::Memory;
 pub use open::{OpenOptions, open_engine};

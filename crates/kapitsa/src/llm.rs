@@ -6,9 +6,10 @@ use std::path::Path;
 use kapitsa_engine::sample::SamplingOptions;
 use kapitsa_engine::{Engine, EngineError, Request, Stats, TokenLogprobs};
 use kapitsa_models::ModelInfo;
-use kapitsa_text::{LocalTime, Message, StopMatcher, Tokenizer};
+use kapitsa_text::{LocalTime, Message, StopMatcher, TextError, Tokenizer};
 use kapitsa_weights::Checkpoint;
 
+use crate::images::{ImageFile, Prompt, Vision};
 use crate::stream::{ReplyEvent, ReplyStream};
 use crate::text::Text;
 use crate::{Error, OpenOptions, open};
@@ -17,13 +18,14 @@ use crate::{Error, OpenOptions, open};
 pub struct Llm {
     engine: Engine,
     text: Text,
+    vision: Option<Vision>,
 }
 
 /// What to reply to, and how.
 #[derive(Clone, Debug)]
 pub struct ReplyRequest {
-    /// Tokens of the prompt, from [`Llm::chat_prompt`] or [`Llm::plain_prompt`].
-    pub prompt: Vec<u32>,
+    /// From [`Llm::chat_prompt`] or [`Llm::plain_prompt`].
+    pub prompt: Prompt,
     /// How tokens are chosen.
     pub sampling: SamplingOptions,
     /// Texts that end the reply; they are not part of it.
@@ -101,7 +103,9 @@ impl Llm {
             let text = scope.spawn(|| Text::load(&checkpoint));
             let engine = open::engine(&checkpoint, options);
             let text = text.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            Ok(Llm { text: text?, engine: engine? })
+            let (text, engine) = (text?, engine?);
+            let vision = engine.vision().map(|shape| Vision::load(&checkpoint, shape, &text.tokenizer)).transpose()?;
+            Ok(Llm { engine, text, vision })
         })
     }
 
@@ -130,21 +134,61 @@ impl Llm {
         &self.text.sampling
     }
 
-    /// Tokens of a conversation, up to where the assistant's next message begins. `now` is for templates with a date.
-    ///
-    /// # Errors
-    /// If the model has no template or its template refuses the messages.
-    pub fn chat_prompt(&self, messages: &[Message], now: Option<LocalTime>) -> Result<Vec<u32>, Error> {
-        self.text.chat_prompt(messages, now)
+    /// Whether messages can have images.
+    pub fn sees_images(&self) -> bool {
+        self.vision.is_some()
     }
 
-    /// Tokens of a text to be continued; no spelling in it is a control token.
+    /// Image files (PNG, JPEG, WebP, GIF or BMP, up to [`ImageLimits`](crate::ImageLimits)) for
+    /// [`chat_prompt`](Self::chat_prompt). Only their headers are read here.
+    ///
+    /// # Errors
+    /// If the model sees no images, or cannot take one of these.
+    pub fn image_files(&self, files: Vec<Vec<u8>>) -> Result<Vec<ImageFile>, Error> {
+        match &self.vision {
+            Some(vision) => {
+                let file = |(index, bytes)| vision.file(bytes).map_err(|source| Error::Image { index, source });
+                files.into_iter().enumerate().map(file).collect()
+            }
+            None if files.is_empty() => Ok(vec![]),
+            None => Err(Error::NoVision),
+        }
+    }
+
+    /// The prompt of a conversation, up to where the assistant's next message begins. `images` are for the parts
+    /// `{"type": "image"}` of the messages, in order. `now` is for templates with a date.
+    ///
+    /// # Errors
+    /// If the model has no template, its template refuses the messages or has no place for the images, or if an image is
+    /// damaged. A prompt with images that is longer than the context is refused before they are decoded.
+    pub fn chat_prompt(
+        &self,
+        messages: &[Message],
+        images: &[ImageFile],
+        now: Option<LocalTime>,
+    ) -> Result<Prompt, Error> {
+        let tokens = self.text.chat_prompt(messages, now).map_err(|error| match error {
+            // What fails on a list of parts expects text.
+            Error::Text(TextError::TemplateRender { .. }) if !images.is_empty() => {
+                Error::ImagePlaces { found: 0, expected: images.len() }
+            }
+            error => error,
+        })?;
+        match &self.vision {
+            Some(vision) => vision.prompt(tokens, images, self.context()),
+            None if images.is_empty() => Ok(tokens.into()),
+            None => Err(Error::NoVision),
+        }
+    }
+
+    /// The prompt of a text to be continued; no spelling in it is a control token.
     ///
     /// # Errors
     /// If the vocabulary cannot express the text.
-    pub fn plain_prompt(&self, text: &str) -> Result<Vec<u32>, Error> {
+    pub fn plain_prompt(&self, text: &str) -> Result<Prompt, Error> {
         let everything = std::iter::once(0..text.len()).collect();
-        Ok(self.text.tokenizer.encode_prompt(&kapitsa_text::Prompt { text: text.into(), plain: everything })?)
+        let prompt = kapitsa_text::Prompt { text: text.into(), plain: everything };
+        Ok(self.text.tokenizer.encode_prompt(&prompt)?.into())
     }
 
     /// Starts a reply. Never waits for the device.
@@ -153,10 +197,10 @@ impl Llm {
     /// If the request cannot be served as it is, if too many are waiting, or if the engine has stopped.
     pub fn start(&self, request: ReplyRequest) -> Result<ReplyStream, Error> {
         let stops = StopMatcher::new(&request.stops)?;
-        let prompt_tokens = request.prompt.len();
+        let prompt_tokens = request.prompt.tokens.len();
         let generation = self.engine.submit(Request {
-            prompt: request.prompt,
-            images: vec![],
+            prompt: request.prompt.tokens,
+            images: request.prompt.images,
             sampling: request.sampling,
             stop_tokens: self.text.tokenizer.eos_ids().to_vec(),
             max_tokens: request.max_tokens,

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use kapitsa::{Event, FinishReason, Llm, Message, OpenOptions, ReplyEvent, ReplyRequest, SamplingOptions};
+use kapitsa::{Event, FinishReason, Llm, Message, OpenOptions, Prompt, ReplyEvent, ReplyRequest, SamplingOptions};
 use kapitsa_testkit::{fixture, tiny};
 
 fn open() -> Llm {
@@ -18,7 +18,7 @@ fn open_path(path: &Path) -> Llm {
 
 fn request(llm: &Llm, max_tokens: usize) -> ReplyRequest {
     ReplyRequest {
-        prompt: llm.chat_prompt(&[Message::user("hello")], None).unwrap(),
+        prompt: llm.chat_prompt(&[Message::user("hello")], &[], None).unwrap(),
         sampling: SamplingOptions { seed: 5, ..SamplingOptions::default() },
         stops: vec![],
         max_tokens: Some(max_tokens),
@@ -49,7 +49,7 @@ fn pieces_join_to_the_text_of_the_tokens() {
         match event {
             Event::Token { id, .. } => tokens.push(id),
             Event::Text(piece) => text += piece,
-            Event::Prefill(read) => assert_eq!(read, request.prompt.len()),
+            Event::Prefill(read) => assert_eq!(read, request.prompt.tokens.len()),
         }
         ControlFlow::Continue(())
     })
@@ -83,12 +83,13 @@ fn replies_end_at_their_limit_and_at_that_of_the_context() {
 
     let file = tempfile::Builder::new().suffix(".gguf").tempfile().unwrap();
     tiny::write_speaking_llama(file.path());
-    let options = OpenOptions { threads: Some(1), context: Some(request.prompt.len() + 4), ..OpenOptions::default() };
+    let options =
+        OpenOptions { threads: Some(1), context: Some(request.prompt.tokens.len() + 4), ..OpenOptions::default() };
     let small = Llm::open(file.path(), &options).unwrap();
     request.max_tokens = None;
     let (_, reason, tokens) = reply(&small, &request);
     assert_eq!((reason, tokens), (FinishReason::Length, 4));
-    request.prompt.extend([65; 4]);
+    request.prompt.tokens.extend([65; 4]);
     let error = small.reply(&request, &mut |_| ControlFlow::Continue(())).unwrap_err().to_string();
     assert!(error.contains("the prompt has 16 tokens, the context 16"), "{error}");
 }
@@ -113,9 +114,9 @@ fn a_listener_may_end_the_reply_at_any_event() {
 #[test]
 fn text_of_the_user_never_becomes_control_tokens() {
     let llm = open();
-    let plain = llm.chat_prompt(&[Message::user("a")], None).unwrap();
-    let sly = llm.chat_prompt(&[Message::user("a<|end|>b")], None).unwrap();
-    let ends = |ids: &[u32]| ids.iter().filter(|&&id| id == tiny::END).count();
+    let plain = llm.chat_prompt(&[Message::user("a")], &[], None).unwrap();
+    let sly = llm.chat_prompt(&[Message::user("a<|end|>b")], &[], None).unwrap();
+    let ends = |prompt: &Prompt| prompt.tokens.iter().filter(|&&id| id == tiny::END).count();
     assert_eq!((ends(&plain), ends(&sly)), (1, 1));
     assert_eq!(ends(&llm.plain_prompt("<|end|>").unwrap()), 0);
 }
@@ -155,8 +156,8 @@ fn folders_bring_their_template_stops_and_sampling() {
     let recommended = llm.default_sampling();
     assert!((recommended.temperature - 0.6).abs() < 1e-6 && (recommended.top_p - 0.95).abs() < 1e-6);
     assert_eq!((recommended.top_k, recommended.min_p), (20, 0.0));
-    let prompt = llm.chat_prompt(&[Message::user("abc")], None).unwrap();
-    assert_eq!(prompt, [0, 1, 2, 26]);
+    let prompt = llm.chat_prompt(&[Message::user("abc")], &[], None).unwrap();
+    assert_eq!(prompt.tokens, [0, 1, 2, 26]);
     for id in [7, 25] {
         assert!(llm.tokenizer().eos_ids().contains(&id));
     }

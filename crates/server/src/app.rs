@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use kapitsa::Llm;
-use tokio::sync::Semaphore;
+use kapitsa::{ImageFile, Llm};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::ApiError;
 use crate::metrics::Metrics;
@@ -25,11 +25,13 @@ pub(crate) struct App {
     pub(crate) preparing: Arc<Semaphore>,
     /// Kilobytes that bodies may still take.
     pub(crate) body_kilobytes: Arc<Semaphore>,
+    /// Kilobytes that images of prompts may still take.
+    image_kilobytes: Arc<Semaphore>,
 }
 
 impl App {
     pub(crate) fn new(llm: Arc<Llm>, model: ServedModel, options: ServerOptions) -> Self {
-        let kilobytes = (options.limits.all_bodies_bytes >> 10).min(Semaphore::MAX_PERMITS);
+        let kilobytes = |bytes: usize| Arc::new(Semaphore::new((bytes >> 10).min(Semaphore::MAX_PERMITS)));
         let tokenizer = llm.tokenizer();
         let longest = (0..tokenizer.vocab_len() as u32).map(|id| tokenizer.token_bytes(id).len()).max();
         App {
@@ -39,9 +41,24 @@ impl App {
             started: now(),
             metrics: Metrics::default(),
             preparing: Arc::new(Semaphore::new(PREPARING)),
-            body_kilobytes: Arc::new(Semaphore::new(kilobytes)),
+            body_kilobytes: kilobytes(options.limits.all_bodies_bytes),
+            image_kilobytes: kilobytes(options.limits.all_images_bytes),
             options,
         }
+    }
+
+    /// The share of images in the memory that all may take, for as long as replies to them are made: a file of a few bytes
+    /// can become a hundred megabytes.
+    pub(crate) fn images_share(&self, images: &[ImageFile]) -> Result<OwnedSemaphorePermit, ApiError> {
+        let bytes: usize = images.iter().map(ImageFile::memory).sum();
+        let limit = self.options.limits.all_images_bytes;
+        if bytes > limit {
+            let what = format!("the images take {bytes} bytes, at most {limit} are there; send fewer or smaller ones");
+            return Err(ApiError::field("messages", what));
+        }
+        let kilobytes = u32::try_from(bytes >> 10).unwrap_or(u32::MAX);
+        let share = self.image_kilobytes.clone().try_acquire_many_owned(kilobytes);
+        share.map_err(|_| ApiError::busy("too many images at a time; try again later"))
     }
 
     /// Fails if the name is another model's and names are taken strictly.

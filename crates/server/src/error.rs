@@ -155,7 +155,9 @@ impl From<Error> for ApiError {
                 }
             },
             Error::Text(TextError::EmptyStop { .. }) => Self::field("stop", message),
-            Error::Text(_) | Error::NoTemplate => Self::field("messages", message),
+            Error::Text(_) | Error::NoTemplate | Error::NoVision | Error::Image { .. } | Error::ImagePlaces { .. } => {
+                Self::field("messages", message)
+            }
             _ => Self::internal(message),
         }
     }

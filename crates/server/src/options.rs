@@ -50,6 +50,8 @@ pub struct Limits {
     pub body_bytes: usize,
     /// Bytes of all bodies that are read or waiting to become tokens.
     pub all_bodies_bytes: usize,
+    /// Bytes of all images of prompts that wait or are replied to, as the model takes them.
+    pub all_images_bytes: usize,
     /// Open connections; more wait to be accepted.
     pub connections: usize,
     /// For a request's head, from the end of the answer before.
@@ -71,6 +73,7 @@ impl Default for Limits {
         Limits {
             body_bytes: 64 << 20,
             all_bodies_bytes: 256 << 20,
+            all_images_bytes: 2 << 30,
             connections: 1024,
             head_time: Duration::from_secs(30),
             body_pause: Duration::from_secs(15),

@@ -25,8 +25,9 @@ pub(crate) async fn prepare<T: Send + 'static>(
     work.await.unwrap_or_else(|_| Err(ApiError::internal("the request could not be read; this is a fault of Kapitsa")))
 }
 
-/// Fails if so many bytes cannot fit, however they become tokens: megabytes are not read for nothing.
-pub(crate) fn check_length(app: &App, bytes: usize) -> Result<(), ApiError> {
-    let (context, least) = (app.llm.context(), bytes / app.longest_token);
+/// Fails if so many bytes of text cannot fit beside the tokens of images, however they become tokens: megabytes are not read
+/// for nothing.
+pub(crate) fn check_length(app: &App, bytes: usize, image_tokens: usize) -> Result<(), ApiError> {
+    let (context, least) = (app.llm.context(), bytes / app.longest_token + image_tokens);
     if least >= context { Err(ApiError::too_long(context, least, " or more")) } else { Ok(()) }
 }

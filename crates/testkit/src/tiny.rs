@@ -1,6 +1,9 @@
-//! A tiny model that speaks: random weights, a token for nearly every byte.
+//! Tiny models that speak, and one that sees, too: random weights, a token for nearly every byte.
 
 use std::path::Path;
+
+use base64::Engine as _;
+use serde_json::json;
 
 use crate::fixture;
 use crate::gguf::GgufBuilder;
@@ -10,9 +13,7 @@ pub const END: u32 = 0;
 
 /// The tiny Llama of the fixtures as GGUF, with a byte-level vocabulary and a chat template. Token 0 ends a turn.
 pub fn speaking_llama() -> GgufBuilder {
-    let mut tokens: Vec<String> = (0..=255u8).map(|byte| spelling(byte).to_string()).collect();
-    tokens[END as usize] = "<|end|>".into();
-    tokens[1] = "th".into(); // files have at least one merge
+    let tokens = vocabulary();
     let types: Vec<i32> = (0..256).map(|id| if id == END { 3 } else { 1 }).collect();
     crate::convert::hugging_face_to_gguf(&fixture("oracle/models/llama"))
         .set("llama.context_length", 16_384u32)
@@ -28,6 +29,82 @@ pub fn speaking_llama() -> GgufBuilder {
 /// Writes [`speaking_llama`] to `path`.
 pub fn write_speaking_llama(path: &Path) {
     speaking_llama().write(path);
+}
+
+/// The ids of [`write_seeing_qwen`] that stand for an image: its start, a part of it, its end.
+pub const IMAGE: [u32; 3] = [252, 250, 253];
+
+/// As the templates of Qwen: an image is a start, one pad and an end.
+const SEEING_TEMPLATE: &str = "
+{%- macro show(content) %}
+    {%- if content is string %}{{- content }}{% else %}
+        {%- for part in content %}
+            {%- if part.type == 'image' or 'image' in part %}
+                {{- '<|vision_start|><|image_pad|><|vision_end|>' }}
+            {%- elif 'text' in part %}{{- part.text }}{% endif %}
+        {%- endfor %}
+    {%- endif %}
+{%- endmacro %}
+{%- for m in messages %}{{- m.role + ':' + show(m.content) + '<|end|>' }}{% endfor %}
+{{- '>' }}";
+
+/// Writes the tiny Qwen3.5 of the fixtures with a tokenizer and a chat template to `folder`. An image is scaled to
+/// between 64 and 65536 pixels; 64 of them are a token.
+pub fn write_seeing_qwen(folder: &Path) {
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(fixture("oracle/models/qwen3_5").join(file), folder.join(file)).expect("a copy of a fixture");
+    }
+    let mut tokens = vocabulary();
+    let [start, pad, end] = IMAGE;
+    let controls = [(END, "<|end|>"), (start, "<|vision_start|>"), (pad, "<|image_pad|>"), (end, "<|vision_end|>")];
+    let added = controls.map(|(id, content)| {
+        tokens[id as usize] = content.into();
+        json!({"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+               "normalized": false, "special": true})
+    });
+    let vocab: serde_json::Map<_, _> = tokens.into_iter().enumerate().map(|(id, token)| (token, id.into())).collect();
+    let bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
+    let tokenizer = json!({
+        "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "post_processor": null,
+        "pre_tokenizer": bytes, "decoder": bytes, "added_tokens": added,
+        "model": {"type": "BPE", "vocab": vocab, "merges": ["t h"], "dropout": null, "unk_token": null,
+                  "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": false,
+                  "byte_fallback": false, "ignore_merges": false},
+    });
+    for (name, text) in [
+        ("tokenizer.json", tokenizer.to_string()),
+        ("generation_config.json", json!({"eos_token_id": END}).to_string()),
+        ("preprocessor_config.json", json!({"size": {"shortest_edge": 64, "longest_edge": 1 << 16}}).to_string()),
+        ("chat_template.jinja", SEEING_TEMPLATE.into()),
+    ] {
+        std::fs::write(folder.join(name), text).expect("the folder can be written");
+    }
+}
+
+/// A BMP file of one colour, given as blue, green and red.
+pub fn bmp(width: u32, height: u32, colour: [u8; 3]) -> Vec<u8> {
+    let mut line = colour.repeat(width as usize);
+    line.resize(line.len().next_multiple_of(4), 0);
+    let pixels = line.repeat(height as usize);
+    let mut file = b"BM".to_vec();
+    for word in [54 + pixels.len() as u32, 0, 54, 40, width, height, 24 << 16 | 1, 0, pixels.len() as u32, 0, 0, 0, 0] {
+        file.extend(word.to_le_bytes());
+    }
+    file.extend(pixels);
+    file
+}
+
+/// A file as a data URL.
+pub fn data_url(file: &[u8]) -> String {
+    format!("data:image/png;base64,{}", base64::engine::general_purpose::STANDARD.encode(file))
+}
+
+/// Spellings of all bytes, without two that text does not need.
+fn vocabulary() -> Vec<String> {
+    let mut tokens: Vec<String> = (0..=255u8).map(|byte| spelling(byte).to_string()).collect();
+    tokens[END as usize] = "<|end|>".into();
+    tokens[1] = "th".into(); // files have at least one merge
+    tokens
 }
 
 /// The character that stands for a byte in byte-level vocabularies: itself if it is printable, else one from U+0100 on.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kapitsa_tensor::Weight;
+use serde_json::Value;
 
 use crate::folder::{Source, open_safetensors, read_text};
 use crate::gguf::config::{TensorTable, convert};
@@ -179,6 +180,25 @@ impl Checkpoint {
             chat_template: read_text(&folder.join("chat_template.jinja"))?,
             generation_config: read_text(&folder.join("generation_config.json"))?,
         })
+    }
+
+    /// How the model wants its images: `preprocessor_config.json`, or `image_processor` in `processor_config.json`.
+    ///
+    /// # Errors
+    /// If a file is there but cannot be read, or is not JSON.
+    pub fn preprocessor_config(&self) -> Result<Option<Value>, LoadError> {
+        let TokenizerSource::Folder(folder) = &self.tokenizer else { return Ok(None) };
+        let read = |name: &str| {
+            let path = folder.join(name);
+            let Some(text) = read_text(&path)? else { return Ok(None) };
+            let value = serde_json::from_str::<Value>(&text);
+            let fail = |error| LoadError::malformed(&path, format!("is not JSON: {error}; fetch the file again"));
+            value.map(Some).map_err(fail)
+        };
+        if let Some(config) = read("preprocessor_config.json")? {
+            return Ok(Some(config));
+        }
+        Ok(read("processor_config.json")?.and_then(|mut config| Some(config.get_mut("image_processor")?.take())))
     }
 
     /// Tensors that no loader asked for, as the files spell them. Left out are tensors that follow from the configuration

@@ -462,7 +462,7 @@ mod tests {
         assert_eq!(numbers.collect::<Vec<_>>(), [(3, 2, false), (1, 2, false)]);
         assert!(config.overlays("absent").unwrap().is_none());
         let error = config.overlays("no").unwrap_err().to_string();
-        assert!(error.contains("key `no`: is a list, expected a list of objects"), "{error}");
+        assert!(error.contains("key `no`: is a list of 1, expected a list of objects"), "{error}");
     }
 
     #[test]

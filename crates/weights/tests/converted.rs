@@ -415,3 +415,27 @@ fn tokenizers_are_found() {
     assert_eq!((tokenizer_json.as_str(), chat_template.as_deref()), ("{}", Some("hello")));
     assert_eq!((tokenizer_config, generation_config), (None, None));
 }
+
+#[test]
+fn settings_for_images_come_from_either_file() {
+    let temp = tempfile::tempdir().unwrap();
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(fixture("oracle/models/qwen3_5").join(file), temp.path().join(file)).unwrap();
+    }
+    let checkpoint = Checkpoint::open(temp.path()).unwrap();
+    assert_eq!(checkpoint.config().value("vision_config").unwrap()["patch_size"], 4);
+    assert_eq!(checkpoint.preprocessor_config().unwrap(), None);
+    let put = |name: &str, text: &str| std::fs::write(temp.path().join(name), text).unwrap();
+    put("processor_config.json", r#"{"processor_class": "A"}"#);
+    assert_eq!(checkpoint.preprocessor_config().unwrap(), None);
+    put("processor_config.json", r#"{"image_processor": {"min_pixels": 1}}"#);
+    assert_eq!(checkpoint.preprocessor_config().unwrap().unwrap()["min_pixels"], 1);
+    put("preprocessor_config.json", r#"{"min_pixels": 2}"#);
+    assert_eq!(checkpoint.preprocessor_config().unwrap().unwrap()["min_pixels"], 2);
+    put("preprocessor_config.json", "{");
+    let error = checkpoint.preprocessor_config().unwrap_err().to_string();
+    assert!(
+        error.contains("preprocessor_config.json: is not JSON") && error.ends_with("fetch the file again"),
+        "{error}"
+    );
+}

@@ -135,8 +135,8 @@ impl Chat {
     }
 
     fn try_answer(&self, message: &str) -> Result<reply::Answer, Failure> {
-        let prompt = self.llm.chat_prompt(&self.conversation.messages(message), Some(reply::now()))?;
-        let (tokens, context) = (prompt.len(), self.llm.context());
+        let prompt = self.llm.chat_prompt(&self.conversation.messages(message), &[], Some(reply::now()))?;
+        let (tokens, context) = (prompt.tokens.len(), self.llm.context());
         if tokens >= context {
             return Err(Failure::Error(format!(
                 "the conversation has {tokens} tokens with this message, the context {context}; make room by /undo or /new, \

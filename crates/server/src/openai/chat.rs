@@ -7,12 +7,14 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::Request;
 use axum::response::{IntoResponse, Response};
-use kapitsa::{Message, ReplyRequest, ReplyToken};
+use kapitsa::{Error, ImageFile, Prompt, ReplyRequest, ReplyToken};
 use serde::Serialize;
+use tokio::sync::OwnedSemaphorePermit;
 use utoipa::ToSchema;
 
 use super::chat_request::{ChatFields, ChatRequest};
 use super::choices::{Choices, Chunks, Head, ReplyPart};
+use super::conversation::Conversation;
 use super::logprobs::ChatLogprobs;
 use super::options::Options;
 use super::usage::Usage;
@@ -106,15 +108,14 @@ pub(crate) async fn complete(State(app): State<Arc<App>>, request: Request<Body>
         app.check_model(options.model.as_deref())?;
         let chat: ChatFields = fields(&body)?;
         chat.check_supported()?;
-        let logprobs = chat.logprobs()?;
-        let request = ReplyRequest {
-            sampling: options.sampling(app.llm.default_sampling())?,
-            stops: options.stops()?,
-            max_tokens: chat.max_tokens(&options)?,
-            logprobs,
-            prompt: prompt(app, chat)?,
-        };
-        let choices = Choices::start(app, "chatcmpl-", &[request], options.replies()?)?;
+        let (logprobs, max_tokens) = (chat.logprobs()?, chat.max_tokens(&options)?);
+        let sampling = options.sampling(app.llm.default_sampling())?;
+        let (stops, replies) = (options.stops()?, options.replies()?);
+        // Last: it may take seconds.
+        let (prompt, images_share) = prompt(app, chat)?;
+        let request = ReplyRequest { prompt, sampling, stops, max_tokens, logprobs };
+        let mut choices = Choices::start(app, "chatcmpl-", &[request], replies)?;
+        choices.images_share = Some(images_share);
         Ok((options, choices, logprobs.is_some()))
     })
     .await?;
@@ -125,17 +126,25 @@ pub(crate) async fn complete(State(app): State<Arc<App>>, request: Request<Body>
     whole(&app, choices, logprobs).await
 }
 
-/// Tokens of the conversation.
-fn prompt(app: &App, chat: ChatFields) -> Result<Vec<u32>, ApiError> {
-    let messages = chat.into_messages()?;
-    // Templates leave out parts of what the assistant said.
-    let said = messages.iter().filter(|message| message.role != "assistant").filter_map(Message::text);
-    prepare::check_length(app, said.map(|text| text.len()).sum())?;
-    let now = app.options.now.map(|now| now());
-    let prompt = app.llm.chat_prompt(&messages, now)?;
-    match prompt.is_empty() {
+/// The prompt of the conversation, and its share of the memory that images may take.
+fn prompt(app: &App, chat: ChatFields) -> Result<(Prompt, OwnedSemaphorePermit), ApiError> {
+    let conversation = Conversation::new(app, chat.messages)?;
+    let text_bytes = conversation.text_bytes();
+    let Conversation { messages, images, image_places } = conversation;
+    let placed = |error| match error {
+        Error::Image { index, source } => {
+            let place = &image_places[index];
+            ApiError::field(place, format!("{place}: {source}"))
+        }
+        error => error.into(),
+    };
+    let images = app.llm.image_files(images).map_err(placed)?;
+    prepare::check_length(app, text_bytes, images.iter().map(ImageFile::tokens).sum())?;
+    let share = app.images_share(&images)?;
+    let prompt = app.llm.chat_prompt(&messages, &images, app.options.now.map(|now| now())).map_err(placed)?;
+    match prompt.tokens.is_empty() {
         true => Err(ApiError::field("messages", "the messages make an empty prompt; at least one token is needed")),
-        false => Ok(prompt),
+        false => Ok((prompt, share)),
     }
 }
 

@@ -1,6 +1,5 @@
-//! A request for a chat completion: its fields, and what becomes of its messages.
+//! The fields of a request for a chat completion.
 
-use kapitsa::Message;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -113,17 +112,23 @@ mod documented {
         Parts(Vec<Part>),
     }
 
-    /// A part of a message: text.
+    /// A part of a message.
     #[derive(Deserialize, ToSchema)]
-    pub(in crate::openai) struct Part {
-        r#type: PartType,
-        text: String,
+    #[serde(tag = "type", rename_all = "snake_case")]
+    pub(in crate::openai) enum Part {
+        Text {
+            text: String,
+        },
+        /// In messages of `user` and `tool`, if the model sees images. At most 32 a request.
+        ImageUrl {
+            image_url: ImageUrl,
+        },
     }
 
     #[derive(Deserialize, ToSchema)]
-    #[serde(rename_all = "snake_case")]
-    pub(in crate::openai) enum PartType {
-        Text,
+    pub(in crate::openai) struct ImageUrl {
+        /// `data:image/png;base64,...`; also JPEG, WebP, GIF and BMP. Nothing is ever fetched.
+        url: String,
     }
 }
 use documented::{ChatMessage, Modality, ResponseFormatType, ToolChoice};
@@ -176,77 +181,4 @@ impl ChatFields {
             _ => Err(ApiError::field("top_logprobs", "top_logprobs needs logprobs to be true")),
         }
     }
-
-    /// The messages, checked as far as a template cannot say what is wrong.
-    pub(super) fn into_messages(self) -> Result<Vec<Message>, ApiError> {
-        if self.messages.is_empty() {
-            return Err(ApiError::field("messages", "messages is empty, expected at least one message"));
-        }
-        self.messages.into_iter().enumerate().map(|(index, fields)| message(index, fields)).collect()
-    }
-}
-
-const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
-
-fn message(index: usize, mut fields: Map<String, Value>) -> Result<Message, ApiError> {
-    let wrong = |field: &str, message: String| {
-        let place = format!("messages[{index}].{field}");
-        Err(ApiError::field(&place, format!("{place} {message}")))
-    };
-    let role = match fields.remove("role") {
-        Some(Value::String(role)) if ROLES.contains(&role.as_str()) => role,
-        Some(found) => return wrong("role", format!("is {}, expected one of {}", shown(&found), ROLES.join(", "))),
-        None => return wrong("role", format!("is missing, expected one of {}", ROLES.join(", "))),
-    };
-    let content = fields.remove("content").unwrap_or_default();
-    match &content {
-        Value::Null | Value::String(_) => {}
-        Value::Array(parts) => {
-            for (place, part) in parts.iter().enumerate() {
-                let place = format!("content[{place}]");
-                match part.get("type").and_then(Value::as_str) {
-                    Some("text") if part.get("text").is_some_and(Value::is_string) => {}
-                    Some("text") => return wrong(&place, "is of type text, but has no text".into()),
-                    // What an assistant did not say is said in its history as a refusal.
-                    Some("refusal") if part.get("refusal").is_some_and(Value::is_string) => {}
-                    Some("image_url" | "image") => {
-                        return wrong(&place, "is an image, which this model cannot see; send text only".into());
-                    }
-                    Some(kind) => return wrong(&place, format!("is of type `{}`, expected text", clip(kind))),
-                    None => return wrong(&place, "has no type, expected text".into()),
-                }
-            }
-        }
-        other => return wrong("content", format!("is {}, expected text or a list of parts", shown(other))),
-    }
-    if let Some(calls) = fields.get("tool_calls").filter(|calls| !calls.is_null() && !calls.is_array()) {
-        return wrong("tool_calls", format!("is {}, expected a list", shown(calls)));
-    }
-    Ok(Message { role, content: as_text(content), fields })
-}
-
-/// A refusal is text of the assistant like any other.
-fn as_text(content: Value) -> Value {
-    let Value::Array(parts) = content else { return content };
-    let text = |mut part: Value| match part["type"].as_str() {
-        Some("refusal") => serde_json::json!({ "type": "text", "text": part["refusal"].take() }),
-        _ => part,
-    };
-    parts.into_iter().map(text).collect()
-}
-
-/// A value for a message.
-fn shown(value: &Value) -> String {
-    match value {
-        Value::String(text) => format!("`{}`", clip(text)),
-        Value::Null => "null".into(),
-        Value::Bool(_) => "a boolean".into(),
-        Value::Number(number) => number.to_string(),
-        Value::Array(_) => "a list".into(),
-        Value::Object(_) => "an object".into(),
-    }
-}
-
-fn clip(text: &str) -> String {
-    text.chars().take(60).collect()
 }

@@ -7,6 +7,7 @@ use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, SelectAll, select_all, unfold};
 use kapitsa::{Reply, ReplyEvent, ReplyRequest, ReplyStream, ReplyToken};
 use serde::Serialize;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::usage::Usage;
 use crate::app::{App, now};
@@ -26,6 +27,8 @@ pub(super) struct Choices {
     pub(super) head: Head,
     pub(super) usage: Usage,
     pub(super) count: usize,
+    /// What its images take of the memory for all.
+    pub(super) images_share: Option<OwnedSemaphorePermit>,
     replies: SelectAll<BoxStream<'static, (usize, Result<ReplyEvent, kapitsa::Error>)>>,
 }
 
@@ -53,7 +56,7 @@ impl Choices {
                 streams.push(app.llm.start(request)?);
             }
         }
-        let usage = Usage::new(requests.iter().map(|request| request.prompt.len()).sum());
+        let usage = Usage::new(requests.iter().map(|request| request.prompt.tokens.len()).sum());
         let count = streams.len();
         let head = Head { id: new_id(prefix), created: now(), model: app.model.id.clone() };
         let replies = select_all(streams.into_iter().enumerate().map(|(index, stream)| {
@@ -63,7 +66,7 @@ impl Choices {
             };
             unfold(stream, next).boxed()
         }));
-        Ok(Choices { head, usage, count, replies })
+        Ok(Choices { head, usage, count, images_share: None, replies })
     }
 
     /// Reads all replies to their ends. `hear` is told of every piece of a choice and of its end.
@@ -83,8 +86,9 @@ impl Choices {
 
     /// The events of a stream.
     pub(super) fn events<C: Chunks>(self, app: &Arc<App>, chunks: C, include_usage: bool) -> sse::Events {
-        let Choices { usage, count, replies, .. } = self;
-        let mut writer = Writer { chunks, usage, include_usage, replies, open: count, ready: VecDeque::new() };
+        let Choices { usage, count, images_share, replies, .. } = self;
+        let ready = VecDeque::new();
+        let mut writer = Writer { chunks, usage, include_usage, replies, open: count, ready, _share: images_share };
         for index in 0..count {
             let opening = writer.chunks.opening(index);
             writer.ready.extend(opening.map(|chunk| sse::data(&chunk)));
@@ -108,6 +112,7 @@ struct Writer<C: Chunks> {
     /// Choices that have not ended.
     open: usize,
     ready: VecDeque<String>,
+    _share: Option<OwnedSemaphorePermit>,
 }
 
 impl<C: Chunks> Writer<C> {

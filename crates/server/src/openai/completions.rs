@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::Request;
 use axum::response::{IntoResponse, Response};
-use kapitsa::{ReplyRequest, ReplyToken};
+use kapitsa::{Prompt, ReplyRequest, ReplyToken};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -165,15 +165,15 @@ impl CompletionFields {
 }
 
 /// The prompts as tokens.
-fn prompts(app: &App, prompt: Value, replies: usize) -> Result<Vec<Vec<u32>>, ApiError> {
+fn prompts(app: &App, prompt: Value, replies: usize) -> Result<Vec<Prompt>, ApiError> {
     let wrong = || ApiError::field("prompt", "prompt is neither text nor tokens, nor a list of either");
-    let text = |text: &str| -> Result<Vec<u32>, ApiError> {
-        prepare::check_length(app, text.len())?;
+    let text = |text: &str| -> Result<Prompt, ApiError> {
+        prepare::check_length(app, text.len(), 0)?;
         app.llm.plain_prompt(text).map_err(|error| ApiError::from(error).param("prompt"))
     };
-    let tokens = |list: &[Value]| -> Result<Vec<u32>, ApiError> {
+    let tokens = |list: &[Value]| -> Result<Prompt, ApiError> {
         let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
-        list.iter().map(id).collect::<Option<_>>().ok_or_else(wrong)
+        list.iter().map(id).collect::<Option<Vec<u32>>>().map(Prompt::from).ok_or_else(wrong)
     };
     let prompts = match &prompt {
         Value::String(prompt) => vec![text(prompt)?],

@@ -4,6 +4,7 @@ pub(crate) mod chat;
 mod chat_request;
 mod choices;
 pub(crate) mod completions;
+mod conversation;
 mod logprobs;
 pub(crate) mod models;
 mod options;

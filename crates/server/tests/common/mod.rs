@@ -3,6 +3,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -41,7 +42,11 @@ pub fn serve_with(change: impl FnOnce(&mut ServerOptions)) -> Running {
 pub fn serve_model(model: GgufBuilder, open: OpenOptions, change: impl FnOnce(&mut ServerOptions)) -> Running {
     let file = tempfile::Builder::new().suffix(".gguf").tempfile().unwrap();
     model.write(file.path());
-    let llm = Arc::new(Llm::open(file.path(), &open).unwrap());
+    serve_path(file.path(), open, change)
+}
+
+pub fn serve_path(path: &Path, open: OpenOptions, change: impl FnOnce(&mut ServerOptions)) -> Running {
+    let llm = Arc::new(Llm::open(path, &open).unwrap());
     let mut options = ServerOptions { port: 0, ..ServerOptions::default() };
     change(&mut options);
     let bound = bind(options).unwrap();

@@ -1,0 +1,130 @@
+//! The messages of a request, with their images apart.
+
+use kapitsa::{ImageLimits, Message, from_data_url};
+use serde_json::{Map, Value, json};
+
+use crate::app::App;
+use crate::error::ApiError;
+
+/// Most images of a request.
+const MAX_IMAGES: usize = 32;
+const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
+
+/// What was said. Parts `{"type": "image"}` stand for the images, as templates have it.
+#[derive(Default)]
+pub(super) struct Conversation {
+    pub(super) messages: Vec<Message>,
+    /// Bytes of image files, in order.
+    pub(super) images: Vec<Vec<u8>>,
+    /// Where each of them is in the request.
+    pub(super) image_places: Vec<String>,
+}
+
+impl Conversation {
+    /// The messages, checked as far as a template cannot say what is wrong.
+    pub(super) fn new(app: &App, messages: Vec<Map<String, Value>>) -> Result<Self, ApiError> {
+        if messages.is_empty() {
+            return Err(ApiError::field("messages", "messages is empty, expected at least one message"));
+        }
+        let mut conversation = Conversation::default();
+        for fields in messages {
+            conversation.add(app, fields)?;
+        }
+        Ok(conversation)
+    }
+
+    fn add(&mut self, app: &App, mut fields: Map<String, Value>) -> Result<(), ApiError> {
+        let place = format!("messages[{}]", self.messages.len());
+        let wrong = |field: &str, what: String| Err(wrong(&format!("{place}.{field}"), what));
+        let role = match fields.remove("role") {
+            Some(Value::String(role)) if ROLES.contains(&role.as_str()) => role,
+            Some(found) => return wrong("role", format!("is {}, expected one of {}", shown(&found), ROLES.join(", "))),
+            None => return wrong("role", format!("is missing, expected one of {}", ROLES.join(", "))),
+        };
+        let content = match fields.remove("content").unwrap_or_default() {
+            content @ (Value::Null | Value::String(_)) => content,
+            Value::Array(parts) => {
+                let parts = parts.into_iter().enumerate();
+                let part = |(index, part)| self.part(app, &role, format!("{place}.content[{index}]"), part);
+                Value::Array(parts.map(part).collect::<Result<_, _>>()?)
+            }
+            other => return wrong("content", format!("is {}, expected text or a list of parts", shown(&other))),
+        };
+        if let Some(calls) = fields.get("tool_calls").filter(|calls| !calls.is_null() && !calls.is_array()) {
+            return wrong("tool_calls", format!("is {}, expected a list", shown(calls)));
+        }
+        self.messages.push(Message { role, content, fields });
+        Ok(())
+    }
+
+    /// A part in the form of templates.
+    fn part(&mut self, app: &App, role: &str, place: String, mut part: Value) -> Result<Value, ApiError> {
+        let kind = match part.get("type").and_then(Value::as_str) {
+            // What an assistant did not say is said in its history as a refusal, which is text like any other.
+            Some(kind @ ("text" | "refusal")) => kind.to_owned(),
+            Some("image_url") => {
+                if !matches!(role, "user" | "tool") {
+                    return Err(wrong(&place, "is an image, which only messages of user and tool can have"));
+                }
+                self.image(app, format!("{place}.image_url"), &part["image_url"])?;
+                return Ok(json!({ "type": "image" }));
+            }
+            Some(kind) => {
+                return Err(wrong(&place, format!("is of type `{}`, expected text or image_url", clip(kind))));
+            }
+            None => return Err(wrong(&place, "has no type, expected text or image_url")),
+        };
+        match part[&kind].take() {
+            text @ Value::String(_) => Ok(json!({ "type": "text", "text": text })),
+            _ => Err(wrong(&place, format!("is of type {kind}, but has no {kind}"))),
+        }
+    }
+
+    fn image(&mut self, app: &App, place: String, image: &Value) -> Result<(), ApiError> {
+        if !app.llm.sees_images() {
+            let what = format!("is an image, but the model `{}` sees no images; send text only", app.model.id);
+            return Err(wrong(&place, what));
+        }
+        if self.images.len() == MAX_IMAGES {
+            return Err(wrong(&place, format!("is one image more than the {MAX_IMAGES} that a request may have")));
+        }
+        let Some(url) = image.get("url").and_then(Value::as_str) else {
+            return Err(wrong(&place, "has no url, expected one that begins with data:image/png;base64,"));
+        };
+        let bytes = from_data_url(url, &ImageLimits::default());
+        self.images.push(bytes.map_err(|error| ApiError::field(&place, format!("{place}: {error}")))?);
+        self.image_places.push(place);
+        Ok(())
+    }
+
+    /// The bytes of text in it, without what the assistant said: templates leave out parts of that.
+    pub(super) fn text_bytes(&self) -> usize {
+        let said = self.messages.iter().filter(|message| message.role != "assistant");
+        let bytes = said.map(|message| match &message.content {
+            Value::String(text) => text.len(),
+            Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).map(str::len).sum(),
+            _ => 0,
+        });
+        bytes.sum()
+    }
+}
+
+fn wrong(place: &str, what: impl std::fmt::Display) -> ApiError {
+    ApiError::field(place, format!("{place} {what}"))
+}
+
+/// A value for a message.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("`{}`", clip(text)),
+        Value::Null => "null".into(),
+        Value::Bool(_) => "a boolean".into(),
+        Value::Number(number) => number.to_string(),
+        Value::Array(_) => "a list".into(),
+        Value::Object(_) => "an object".into(),
+    }
+}
+
+fn clip(text: &str) -> String {
+    text.chars().take(60).collect()
+}

@@ -14,6 +14,7 @@ mod open;
 mod resolve;
 mod stream;
 mod text;
+pub mod turn;
 
 pub use error::Error;
 pub use images::{ImageFile, Prompt};

@@ -1,0 +1,12 @@
+//! A turn of the assistant as any API asks for it, and what happens while it is made.
+//!
+//! The APIs of the server are translated to [`TurnRequest`] and from [`TurnEvent`]; nothing behind these knows which API a
+//! client speaks.
+
+mod event;
+mod request;
+
+pub use event::{TurnEnd, TurnEvent, TurnUsage};
+pub use request::{
+    AnswerFormat, ImageData, ImageSource, SamplingChanges, Thinking, Tool, ToolChoice, ToolInput, TurnRequest,
+};

@@ -1,0 +1,60 @@
+//! The dialects that are known. A new one is a file and a row in each match here.
+
+use crate::answer::{Opening, Place};
+use crate::look::{Cursor, Look};
+use crate::{glm, hermes, plain, qwen};
+
+/// How a model writes tool calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// `<tool_call>\n{"name": N, "arguments": {...}}\n</tool_call>`: Qwen 2.5 and 3, Hermes.
+    HermesJson,
+    /// `<tool_call><function=N><parameter=P>value</parameter></function></tool_call>`: Qwen3-Coder, Qwen 3.5, Nemotron 3.
+    /// Takes `<function=N>{...}</function>` and [`Dialect::HermesJson`] as well.
+    QwenXml,
+    /// `<tool_call>N\n<arg_key>K</arg_key>\n<arg_value>V</arg_value></tool_call>`: GLM 4.5 to 4.7.
+    Glm,
+    /// The answer is `{"name": N, "parameters": {...}}`, or a list of such, maybe in a code fence: Llama 3.
+    PlainJson,
+}
+
+impl Dialect {
+    /// The dialect of a chat template, from what it tells the model or writes itself. The first that holds:
+    ///
+    /// | the template contains | dialect |
+    /// | --- | --- |
+    /// | `<arg_key>` | `Glm` |
+    /// | `<function=` | `QwenXml` |
+    /// | `<tool_call>` | `HermesJson` |
+    /// | the word `tools` | `PlainJson` |
+    ///
+    /// A template with none of these knows no tools.
+    pub fn detect(template: &str) -> Option<Self> {
+        let is_word = |c: char| c.is_alphanumeric() || c == '_';
+        match () {
+            () if template.contains("<arg_key>") => Some(Self::Glm),
+            () if template.contains("<function=") => Some(Self::QwenXml),
+            () if template.contains("<tool_call>") => Some(Self::HermesJson),
+            () if template.split(|c| !is_word(c)).any(|word| word == "tools") => Some(Self::PlainJson),
+            () => None,
+        }
+    }
+
+    /// Reads what a call begins with.
+    pub(crate) fn open(self, at: &mut Cursor<'_>, place: Place) -> Look<Opening> {
+        match self {
+            Self::HermesJson => hermes::open(at, place),
+            Self::QwenXml => qwen::open(at, place),
+            Self::Glm => glm::open(at),
+            Self::PlainJson => plain::open(at, place),
+        }
+    }
+
+    /// What may stand after a call without being text.
+    pub(crate) fn strays(self) -> &'static [&'static str] {
+        match self {
+            Self::PlainJson => &["}", "]", "```"],
+            _ => &["}"],
+        }
+    }
+}

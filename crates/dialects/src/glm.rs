@@ -1,0 +1,25 @@
+//! `<tool_call>N\n<arg_key>K</arg_key>\n<arg_value>V</arg_value></tool_call>`.
+
+use crate::answer::{Body, Opening};
+use crate::look::{Cursor, Look, or};
+use crate::parameters::{Parameters, Tags};
+
+const TAGS: Tags = Tags { call: open, key, closer: "</arg_value>", end: "</tool_call>", has_newlines: false };
+
+fn key<'a>(at: &mut Cursor<'a>) -> Look<&'a str> {
+    at.literal("<arg_key>")?;
+    let key = at.name(&['<'])?;
+    at.literal("</arg_key>")?;
+    at.space()?;
+    at.literal("<arg_value>").map(|()| key)
+}
+
+pub(crate) fn open(at: &mut Cursor<'_>) -> Look<Opening> {
+    at.literal("<tool_call>")?;
+    at.space()?;
+    let name = at.name(&['<', '{', '"', '\'', '`', ' '])?;
+    let mut follows = *at;
+    follows.space()?;
+    or(follows.literal("</tool_call>"), || key(&mut follows).map(|_| ()))?;
+    Ok(Opening { name: Some(name.into()), body: Body::Parameters(Parameters::new(&TAGS, name)), is_wrapped: false })
+}

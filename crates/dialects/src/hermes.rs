@@ -1,0 +1,22 @@
+//! `<tool_call>\n{"name": N, "arguments": {...}}\n</tool_call>`.
+
+use crate::answer::{Body, Opening, Place};
+use crate::envelope::Envelope;
+use crate::look::{Cursor, Look, Miss};
+
+pub(crate) fn open(at: &mut Cursor<'_>, place: Place) -> Look<Opening> {
+    match place {
+        // Several calls within one pair of tags.
+        Place::InWrapper if at.peek()? == Some('{') => {}
+        _ => {
+            at.literal("<tool_call>")?;
+            at.space()?;
+        }
+    }
+    at.literal("{")?;
+    at.space()?;
+    match at.peek()? {
+        Some('"' | '\'') => Ok(Opening { name: None, body: Body::Envelope(Envelope::new(false)), is_wrapped: true }),
+        _ => Err(Miss::Other),
+    }
+}

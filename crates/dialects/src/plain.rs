@@ -1,0 +1,34 @@
+//! The whole answer is `{"name": N, "parameters": {...}}` or a list of such, maybe in a code fence.
+
+use crate::answer::{Body, Opening, Place};
+use crate::envelope::Envelope;
+use crate::look::{Cursor, Look, Miss, is};
+
+pub(crate) fn open(at: &mut Cursor<'_>, place: Place) -> Look<Opening> {
+    match place {
+        Place::Start => {
+            if at.peek()? == Some('`') {
+                at.literal("```")?;
+                is(at.literal("json"))?;
+                at.space()?;
+            }
+            if at.peek()? == Some('[') {
+                at.take(1);
+                at.space()?;
+            }
+        }
+        Place::InWrapper => {
+            if matches!(at.peek()?, Some(',' | ';')) {
+                at.take(1);
+                at.space()?;
+            }
+        }
+        Place::AfterCall | Place::Text => return Err(Miss::Other),
+    }
+    at.literal("{")?;
+    at.space()?;
+    match at.peek()? {
+        Some('"' | '\'') => Ok(Opening { name: None, body: Body::Envelope(Envelope::new(true)), is_wrapped: true }),
+        _ => Err(Miss::Other),
+    }
+}

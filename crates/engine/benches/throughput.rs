@@ -168,6 +168,7 @@ fn reply(engine: &Engine, prompt: usize, tokens: usize) -> (f64, f64) {
         stop_tokens: vec![],
         max_tokens: Some(tokens),
         logprobs: None,
+        constraint: None,
     };
     let start = Instant::now();
     let mut generation = engine.submit(request).expect("room");

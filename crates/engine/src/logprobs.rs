@@ -24,7 +24,8 @@ pub struct TokenLogprobs {
 
 /// `ln softmax(logits)` of `chosen` and of the `count` likeliest tokens.
 ///
-/// These are the probabilities of the model itself, before penalties, bias, temperature and filters. The sum is f64, in
+/// These are the probabilities of the model itself, before penalties, bias, temperature and filters, though among the tokens
+/// that a constraint of the request allows: it takes the others out of `logits` by -inf. The sum is f64, in
 /// order of ids. As in [`sample`](crate::sample), NaN counts as -inf, a token at -inf is impossible, and +inf counts as the
 /// largest finite f32.
 pub(crate) fn token_logprobs(logits: &[f32], chosen: u32, count: usize) -> TokenLogprobs {

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use tokio::sync::mpsc::Sender;
 
+use crate::constraint::{Constraint, MaskScratch, broken, masked};
 use crate::images::Images;
 use crate::logprobs::token_logprobs;
-use crate::request::{Event, Finish, FinishReason, Request};
-use crate::sample::{History, OptionsError, SampleError, Sampler, Scratch};
+use crate::request::{EngineError, Event, Finish, FinishReason, Request};
+use crate::sample::{self, History, OptionsError, Sampler};
 use crate::scheduler::Part;
 
 /// Most events of one step: the prompt is read, a token, the end.
@@ -29,10 +30,19 @@ pub(crate) struct Reply {
     history: History,
     stop_tokens: Vec<u32>,
     logprobs: Option<usize>,
+    /// Has accepted all tokens of the reply.
+    constraint: Option<Box<dyn Constraint>>,
     /// Prompt tokens whose reading the listener has heard of: after a preemption they are read again in silence.
     told: usize,
     events: Sender<Event>,
     is_lagging: Arc<AtomicBool>,
+}
+
+/// Buffers that replies share, one after the other.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    sampling: sample::Scratch,
+    mask: MaskScratch,
 }
 
 /// What a step did to a reply.
@@ -54,7 +64,7 @@ impl Reply {
         events: Sender<Event>,
         is_lagging: Arc<AtomicBool>,
     ) -> Result<Self, OptionsError> {
-        let Request { prompt: tokens, sampling, stop_tokens, max_tokens, logprobs, .. } = request;
+        let Request { prompt: tokens, sampling, stop_tokens, max_tokens, logprobs, constraint, images: _ } = request;
         let mut history = History::new();
         history.extend_prompt(&tokens);
         Ok(Reply {
@@ -66,6 +76,7 @@ impl Reply {
             history,
             stop_tokens,
             logprobs,
+            constraint,
             told: 0,
             events,
             is_lagging,
@@ -113,7 +124,7 @@ impl Reply {
             Ok(Some(reason)) => {
                 Event::Finished(Finish { reason, reply_tokens: self.tokens.len() - self.prompt_tokens })
             }
-            Err(error) => Event::Failed(error.into()),
+            Err(error) => Event::Failed(error),
         };
         events.push(last);
         (Progress::Ends, events)
@@ -125,15 +136,31 @@ impl Reply {
         logits: &[f32],
         scratch: &mut Scratch,
         events: &mut Vec<Event>,
-    ) -> Result<Option<FinishReason>, SampleError> {
+    ) -> Result<Option<FinishReason>, EngineError> {
+        let Scratch { sampling, mask } = scratch;
+        let logits = match &mut self.constraint {
+            None => logits,
+            Some(constraint) => match masked(&mut **constraint, logits, &self.stop_tokens, mask)? {
+                Some(logits) => logits,
+                None => return Ok(Some(FinishReason::Stop)),
+            },
+        };
         let index = self.tokens.len() as u64;
-        let id = self.sampler.sample(logits, &self.history, index, scratch)?.token;
+        let id = self.sampler.sample(logits, &self.history, index, sampling)?.token;
         if self.stop_tokens.contains(&id) {
             return Ok(Some(FinishReason::Stop));
+        }
+        let mut is_complete = false;
+        if let Some(constraint) = &mut self.constraint {
+            constraint.accept(id).map_err(broken)?;
+            is_complete = constraint.is_complete();
         }
         self.tokens.push(id);
         self.history.extend_reply(&[id]);
         events.push(Event::Token { id, logprobs: self.logprobs.map(|count| token_logprobs(logits, id, count)) });
+        if is_complete {
+            return Ok(Some(FinishReason::Stop));
+        }
         Ok((self.tokens.len() == self.limit).then_some(FinishReason::Length))
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use kapitsa_ops::DeviceError;
 
+use crate::constraint::Constraint;
 use crate::images::Image;
 use crate::logprobs::{MAX_TOP_LOGPROBS, TokenLogprobs};
 use crate::sample::{OptionsError, SampleError, SamplingOptions};
@@ -23,6 +24,8 @@ pub struct Request {
     pub max_tokens: Option<usize>,
     /// Asks for the log-probability of every token and of so many alternatives, at most [`MAX_TOP_LOGPROBS`].
     pub logprobs: Option<usize>,
+    /// What the reply has to follow. Where nothing may come but the end, it ends as if by a stop token.
+    pub constraint: Option<Box<dyn Constraint>>,
 }
 
 /// What happens while a reply is made. The last one is `Finished` or `Failed`.
@@ -58,7 +61,7 @@ pub struct Finish {
 /// Why a reply ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinishReason {
-    /// The model wrote a stop token.
+    /// The model wrote a stop token, or the constraint allows nothing more.
     Stop,
     /// `max_tokens` or the context is used up.
     Length,
@@ -112,6 +115,12 @@ pub enum EngineError {
     /// The logits allow no token.
     #[error(transparent)]
     Sample(#[from] SampleError),
+    /// The constraint of the request failed, or left no token.
+    #[error("the reply cannot follow its constraint: {reason}")]
+    Constraint {
+        /// What it said.
+        reason: String,
+    },
     /// The device failed.
     #[error(transparent)]
     Device(Arc<DeviceError>),

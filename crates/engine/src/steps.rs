@@ -8,10 +8,9 @@ use kapitsa_ops::kv::PageId;
 use kapitsa_ops::state::StateId;
 use kapitsa_ops::{Batch, DeviceError, Outputs, SequenceContext};
 
-use crate::reply::{Progress, Reply};
+use crate::reply::{Progress, Reply, Scratch};
 use crate::request::{EngineError, Event};
 use crate::runner::Runner;
-use crate::sample;
 use crate::scheduler::{CHUNK_ROWS, Part, RequestId};
 use crate::shared::{LogitsJob, Shared, State};
 
@@ -22,7 +21,7 @@ const WANTED_ROWS: usize = 64;
 #[derive(Default)]
 struct Memory {
     outputs: Outputs,
-    sampling: sample::Scratch,
+    scratch: Scratch,
 }
 
 /// Runs steps until the engine is dropped.
@@ -179,7 +178,7 @@ fn take_in(
     started: Instant,
 ) {
     let wanted = parts.iter().filter(|part| part.is_last).count();
-    let Memory { outputs: Outputs { logits, .. }, sampling } = memory;
+    let Memory { outputs: Outputs { logits, .. }, scratch } = memory;
     let mut rows = logits.chunks_exact((logits.len() / wanted.max(1)).max(1));
     let mut steps: Vec<(Progress, Vec<Event>)> = Vec::with_capacity(parts.len());
     let mut read = 0;
@@ -187,7 +186,7 @@ fn take_in(
         let row = if part.is_last { rows.next() } else { None };
         let reply = replies.get_mut(&part.id).expect("a reply of this step");
         let told = reply.told();
-        let step = caught(|| Ok(reply.step(part, row, sampling)));
+        let step = caught(|| Ok(reply.step(part, row, scratch)));
         read += reply.told() - told;
         steps.push(step.unwrap_or_else(|error| (Progress::Ends, vec![Event::Failed(error)])));
     }

@@ -11,6 +11,16 @@ const WALLS: &[(&str, &[&str], &str)] = &[
         "text is pure: take files, clock and random numbers as arguments",
     ),
     (
+        "dialects",
+        &["std::fs", "std::net", "std::process", "SystemTime::now", "Instant::now", "Tensor"],
+        "dialects is pure: text in, events out",
+    ),
+    (
+        "grammar",
+        &["std::fs", "std::net", "std::process", "SystemTime::now", "Instant::now", "Tensor"],
+        "grammar is pure: grammars and tokens in, masks out",
+    ),
+    (
         "vision",
         &["std::fs", "std::net", "std::process", "SystemTime::now", "Instant::now", "Tensor"],
         "vision is pure and fetches nothing: take bytes, return numbers",

@@ -13,11 +13,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("engine", &["models", "ops", "tensor"]),
     ("text", &[]),
     ("vision", &[]),
+    ("grammar", &["text"]),
+    ("dialects", &[]),
     ("hub", &[]),
-    ("kapitsa", &["cpu", "engine", "hub", "models", "ops", "tensor", "text", "vision", "weights"]),
+    (
+        "kapitsa",
+        &["cpu", "dialects", "engine", "grammar", "hub", "models", "ops", "tensor", "text", "vision", "weights"],
+    ),
     ("server", &["kapitsa"]),
     ("cli", &["kapitsa", "server"]),
-    ("testkit", &["tensor"]),
+    ("testkit", &["ops", "tensor"]),
     ("xtask", &[]),
 ];
 
@@ -31,6 +36,7 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("hyper", &["server"]),
     ("image", &["vision"]),
     ("indicatif", &["cli"]),
+    ("llguidance", &["grammar"]),
     ("memmap2", &["cpu", "weights"]),
     ("minijinja", &["text"]),
     ("rustyline", &["cli"]),

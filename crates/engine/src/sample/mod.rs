@@ -1,9 +1,10 @@
 //! From a row of logits to a token, without a generator that has state.
 //!
-//! The order is fixed: penalties, logit bias, temperature, top-k, top-p, min-p, then the draw. The draw is Gumbel-max:
-//! among the survivors the token with the largest `scaled logit + noise` wins, ties to the lower id, and the noise is a
-//! pure function of (seed, index of the token in its sequence, token). Hence a token depends on nothing but its logits,
-//! options, history and index: not on batching, threads, or how often a row was evaluated.
+//! The order is fixed: penalties, logit bias, temperature, top-k, top-p, min-p, then the draw. What a constraint does not
+//! allow is at -inf before all of them. The draw is Gumbel-max: among the survivors the token with the largest
+//! `scaled logit + noise` wins, ties to the lower id, and the noise is a pure function of (seed, index of the token in its
+//! sequence, token). Hence a token depends on nothing but its logits, options, history and index: not on batching, threads,
+//! or how often a row was evaluated.
 //!
 //! The arithmetic is the definition, equal on every machine:
 //! - penalties and bias are computed in f64 and rounded to f32 once each; the result is a row of logits again;

@@ -177,6 +177,7 @@ pub fn request(seed: u64, tokens: usize, max_tokens: usize) -> Request {
         stop_tokens: vec![],
         max_tokens: Some(max_tokens),
         logprobs: Some(3),
+        constraint: None,
     }
 }
 

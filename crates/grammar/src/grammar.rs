@@ -1,0 +1,236 @@
+//! Grammars and how they are put together.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use llguidance::api::GrammarWithLexer;
+use llguidance::regex_to_lark;
+use serde_json::Value;
+
+use crate::error::{GrammarError, first_line, shown};
+use crate::object;
+use crate::schema::Schema;
+
+/// Which texts a reply may be. Knows no model yet: [`Vocabulary::compile`](crate::Vocabulary::compile) makes it ready.
+#[derive(Clone, Debug)]
+pub struct Grammar(Node);
+
+#[derive(Clone, Debug)]
+enum Node {
+    Literal(String),
+    ControlToken(String),
+    Schema(Arc<Schema>),
+    Regex(String),
+    Lark(String),
+    TextWithout(Vec<String>),
+    TextUntil(String),
+    Concat(Vec<Grammar>),
+    Choice(Vec<Grammar>),
+    Repeat { of: Box<Grammar>, min: usize, max: Option<usize> },
+}
+
+impl Grammar {
+    /// A JSON value that a schema accepts, with at most 64 blanks, tabs and line breaks in a row between its parts.
+    ///
+    /// Required properties come in the schema's order. In the outermost object the others may stand anywhere among them, so
+    /// that none is lost when the model names a later one first, if it has at most 60 properties and no keywords but
+    /// `type`, `properties`, `required` and `additionalProperties`. In inner objects, and with other keywords, all
+    /// properties come in the schema's order. Those that are not declared come after the required ones. Names are written
+    /// as they are, and so are characters beyond ASCII: as themselves, not as escapes.
+    ///
+    /// # Errors
+    /// If the schema has a keyword that is not in [`supported_keywords`](crate::supported_keywords), is not a valid schema,
+    /// or is larger than the limits. Keywords that only describe, and unknown ones, are ignored.
+    pub fn json_schema(schema: &Value) -> Result<Self, GrammarError> {
+        Ok(Grammar(Node::Schema(Arc::new(Schema::new(schema)?))))
+    }
+
+    /// Any JSON object.
+    pub fn any_json_object() -> Self {
+        Grammar(Node::Schema(Arc::new(Schema::any_object())))
+    }
+
+    /// A text that matches a regular expression as a whole. The syntax is that of the crate `regex`: no look-around and no
+    /// back-references.
+    ///
+    /// # Errors
+    /// If it does not parse.
+    pub fn regex(expression: &str) -> Result<Self, GrammarError> {
+        check_regex(expression).map_err(|reason| GrammarError::Regex { expression: shown(expression, 100), reason })?;
+        Ok(match expression {
+            "" => Grammar::literal(""),
+            _ => Grammar(Node::Regex(expression.to_owned())),
+        })
+    }
+
+    /// A text of a context-free grammar in Lark's syntax, with `start` as its first rule. What `llguidance` has no support
+    /// for is an error when the grammar is compiled.
+    pub fn lark(grammar: &str) -> Self {
+        Grammar(Node::Lark(grammar.to_owned()))
+    }
+
+    /// Exactly this text.
+    pub fn literal(text: &str) -> Self {
+        Grammar(Node::Literal(text.to_owned()))
+    }
+
+    /// Exactly this control token, by its spelling in the vocabulary. It cannot be written as text.
+    pub fn control_token(spelling: &str) -> Self {
+        Grammar(Node::ControlToken(spelling.to_owned()))
+    }
+
+    /// Any text, the empty one included, in which none of `stops` occurs.
+    pub fn text_without(stops: &[&str]) -> Self {
+        let stops = stops.iter().filter(|stop| !stop.is_empty());
+        Grammar(Node::TextWithout(stops.map(|&stop| stop.to_owned()).collect()))
+    }
+
+    /// Any text up to the first occurrence of `stop`, and this.
+    pub fn text_until(stop: &str) -> Self {
+        if stop.is_empty() { Grammar::literal("") } else { Grammar(Node::TextUntil(stop.to_owned())) }
+    }
+
+    /// One after the other.
+    pub fn concat(parts: impl IntoIterator<Item = Grammar>) -> Self {
+        Grammar(Node::Concat(parts.into_iter().collect()))
+    }
+
+    /// One of several; of none, no text at all, which does not compile.
+    pub fn choice(options: impl IntoIterator<Item = Grammar>) -> Self {
+        Grammar(Node::Choice(options.into_iter().collect()))
+    }
+
+    /// `min` to `max` times in a row, or without a limit.
+    pub fn repeat(self, min: usize, max: Option<usize>) -> Self {
+        Grammar(Node::Repeat { of: Box::new(self), min, max })
+    }
+
+    /// This or nothing.
+    pub fn optional(self) -> Self {
+        self.repeat(0, Some(1))
+    }
+
+    /// Free text in which each `trigger` begins a call: `body` follows it. Any number of calls; after the last may come
+    /// text again.
+    pub fn text_with_calls(trigger: &str, body: Grammar) -> Self {
+        let call = Grammar::concat([Grammar::text_until(trigger), body]);
+        Grammar::concat([call.repeat(0, None), Grammar::text_without(&[trigger])])
+    }
+
+    /// As grammars of `llguidance`, the first of which is the whole. `control_token` finds the ids of control tokens.
+    pub(crate) fn render(
+        &self,
+        control_token: &dyn Fn(&str) -> Option<u32>,
+    ) -> Result<Vec<GrammarWithLexer>, GrammarError> {
+        let mut lark = Lark { control_token, rules: String::new(), parts: vec![] };
+        let start = lark.expression(self)?;
+        let mut all = vec![GrammarWithLexer::from_lark(format!("start: {start}\n{}", lark.rules))];
+        all.append(&mut lark.parts);
+        Ok(all)
+    }
+}
+
+/// Fails, with the reason, if an expression does not parse.
+pub(crate) fn check_regex(expression: &str) -> Result<(), String> {
+    let parse = || llguidance::derivre::RegexBuilder::new().mk_regex(expression).map(drop);
+    // The reason is on the last line, below a picture of the place.
+    llguidance::panic_utils::catch_unwind(parse).map_err(|error| {
+        let text = error.to_string();
+        let last = text.lines().rfind(|line| line.starts_with("error: ")).map(|line| &line["error: ".len()..]);
+        last.map_or_else(|| first_line(&text), str::to_owned)
+    })
+}
+
+/// A grammar in Lark's syntax as it grows.
+struct Lark<'a> {
+    control_token: &'a dyn Fn(&str) -> Option<u32>,
+    /// All rules but the first.
+    rules: String,
+    /// Grammars that the rules refer to.
+    parts: Vec<GrammarWithLexer>,
+}
+
+impl Lark<'_> {
+    /// An expression for a rule.
+    fn expression(&mut self, grammar: &Grammar) -> Result<String, GrammarError> {
+        Ok(match &grammar.0 {
+            Node::Literal(text) => quoted(text),
+            Node::ControlToken(spelling) => {
+                let unknown = || GrammarError::UnknownToken { token: shown(spelling, 100) };
+                format!("<[{}]>", (self.control_token)(spelling).ok_or_else(unknown)?)
+            }
+            Node::Schema(schema) => self.schema(schema),
+            Node::Regex(expression) => self.part(Part::Lark(format!("start: /{}/", regex_to_lark(expression, "")))),
+            Node::Lark(text) => self.part(Part::Lark(text.clone())),
+            Node::TextWithout(stops) if stops.is_empty() => "/(?s:.*)/".to_owned(),
+            Node::TextWithout(stops) => {
+                let name = self.name("TEXT");
+                let stops: Vec<String> = stops.iter().map(|stop| quoted(stop)).collect();
+                self.rule(&name, &format!("/(?s:.*)/ & ~( /(?s:.*)/ ( {} ) /(?s:.*)/ )", stops.join(" | ")));
+                name
+            }
+            Node::TextUntil(stop) => {
+                let name = self.name("until");
+                self.rule(&format!("{name}[suffix={}]", quoted(stop)), "/(?s:.*)/");
+                name
+            }
+            Node::Concat(parts) => format!("( {} )", self.expressions(parts)?.join(" ")),
+            Node::Choice(options) if options.is_empty() => {
+                return Err(GrammarError::Grammar { reason: "a choice between no options".into() });
+            }
+            Node::Choice(options) => format!("( {} )", self.expressions(options)?.join(" | ")),
+            Node::Repeat { of, min, max } => {
+                let of = self.expression(of)?;
+                match max {
+                    None if *min == 0 => format!("( {of} )*"),
+                    Some(max) => format!("( {of} ){{{min},{max}}}"),
+                    None => format!("( {of} ){{{min},}}"),
+                }
+            }
+        })
+    }
+
+    fn expressions(&mut self, parts: &[Grammar]) -> Result<Vec<String>, GrammarError> {
+        if parts.is_empty() {
+            return Ok(vec![quoted("")]);
+        }
+        parts.iter().map(|part| self.expression(part)).collect()
+    }
+
+    fn schema(&mut self, schema: &Schema) -> String {
+        match object::any_order(schema, &mut |value| self.part(Part::Schema(value))) {
+            Some(lark) => self.part(Part::Lark(lark)),
+            None => self.part(Part::Schema(schema.root())),
+        }
+    }
+
+    /// Adds a grammar of its own, and returns how rules refer to it.
+    fn part(&mut self, part: Part) -> String {
+        let mut part = match part {
+            Part::Lark(text) => GrammarWithLexer::from_lark(text),
+            Part::Schema(value) => GrammarWithLexer::from_json_schema(value),
+        };
+        let name = format!("part{}", self.parts.len());
+        part.name = Some(name.clone());
+        self.parts.push(part);
+        format!("@{name}")
+    }
+
+    fn name(&self, kind: &str) -> String {
+        format!("{kind}_{}", self.rules.len())
+    }
+
+    fn rule(&mut self, name: &str, body: &str) {
+        writeln!(self.rules, "{name}: {body}").expect("a string grows");
+    }
+}
+
+enum Part {
+    Lark(String),
+    Schema(Value),
+}
+
+/// A text as a string of Lark, which is one of JSON. What follows must not be a letter: that would be a flag.
+pub(crate) fn quoted(text: &str) -> String {
+    Value::from(text).to_string().replace('\u{7f}', "\\u007f")
+}

@@ -1,0 +1,10 @@
+//! Grammars in the tokens of small and of real models.
+
+mod agents;
+mod common;
+mod compose;
+mod limits;
+mod refused;
+mod schemas;
+mod vocabulary;
+mod walks;

@@ -71,16 +71,21 @@ impl Vision {
         Ok(ImageFile { bytes, tokens, memory })
     }
 
-    /// Puts `files` where the chat template has written image tokens, one for each.
-    pub(crate) fn prompt(&self, written: Vec<u32>, files: &[ImageFile], context: usize) -> Result<Prompt, Error> {
-        let pad = self.shape.image_token;
-        let found = written.iter().filter(|&&token| token == pad).count();
+    /// Tokens of a prompt in which each image token stands for one of `files`.
+    pub(crate) fn count(&self, written: &[u32], files: &[ImageFile]) -> Result<usize, Error> {
+        let found = written.iter().filter(|&&token| token == self.shape.image_token).count();
         if found != files.len() {
             return Err(Error::ImagePlaces { found, expected: files.len() });
         }
-        let tokens = written.len() - found + files.iter().map(ImageFile::tokens).sum::<usize>();
+        Ok(written.len() - found + files.iter().map(ImageFile::tokens).sum::<usize>())
+    }
+
+    /// Puts `files` where the chat template has written image tokens, one for each.
+    pub(crate) fn prompt(&self, written: Vec<u32>, files: &[ImageFile], context: usize) -> Result<Prompt, Error> {
+        let pad = self.shape.image_token;
+        let tokens = self.count(&written, files)?;
         // Decoding takes seconds for what the engine would refuse.
-        if found > 0 && tokens >= context {
+        if !files.is_empty() && tokens >= context {
             return Err(EngineError::PromptTooLong { tokens, context }.into());
         }
         let mut prompt = Prompt { tokens: Vec::with_capacity(tokens), images: vec![] };

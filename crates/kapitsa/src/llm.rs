@@ -3,15 +3,19 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
+use kapitsa_dialects::Dialect;
 use kapitsa_engine::sample::SamplingOptions;
 use kapitsa_engine::{Engine, EngineError, Request, Stats, TokenLogprobs};
 use kapitsa_models::ModelInfo;
+use kapitsa_ops::Backend;
 use kapitsa_text::{LocalTime, Message, StopMatcher, TextError, Tokenizer};
+use kapitsa_vision::ImageLimits;
 use kapitsa_weights::Checkpoint;
 
 use crate::images::{ImageFile, Prompt, Vision};
 use crate::stream::{ReplyEvent, ReplyStream};
 use crate::text::Text;
+use crate::turn::{ImageData, ImageSource, TemplateInput, TurnRequest, TurnStream};
 use crate::{Error, OpenOptions, open};
 
 /// An open model with its tokenizer and chat template. Several threads can have it reply at the same time.
@@ -91,17 +95,35 @@ impl FinishReason {
     }
 }
 
+/// A template that fails on a list of parts expects text.
+fn no_place(error: Error, images: &[ImageFile]) -> Error {
+    match error {
+        Error::Text(TextError::TemplateRender { .. }) if !images.is_empty() => {
+            Error::ImagePlaces { found: 0, expected: images.len() }
+        }
+        error => error,
+    }
+}
+
 impl Llm {
     /// Opens a model file or folder.
     ///
     /// # Errors
     /// If the files are not a model that this build can run, or have no tokenizer.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Self, Error> {
+        Self::open_on(path, options, None)
+    }
+
+    /// As [`open`](Self::open), on `backend` in place of this machine's own: for tests that say what the model says.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn open_on(path: &Path, options: &OpenOptions, backend: Option<Box<dyn Backend>>) -> Result<Self, Error> {
         let checkpoint = Checkpoint::open(path)?;
         // A tokenizer takes as long as the weights: both at once.
         std::thread::scope(|scope| {
             let text = scope.spawn(|| Text::load(&checkpoint));
-            let engine = open::engine(&checkpoint, options);
+            let engine = open::engine_on(&checkpoint, options, backend);
             let text = text.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             let (text, engine) = (text?, engine?);
             let vision = engine.vision().map(|shape| Vision::load(&checkpoint, shape, &text.tokenizer)).transpose()?;
@@ -167,18 +189,105 @@ impl Llm {
         images: &[ImageFile],
         now: Option<LocalTime>,
     ) -> Result<Prompt, Error> {
-        let tokens = self.text.chat_prompt(messages, now).map_err(|error| match error {
-            // What fails on a list of parts expects text.
-            Error::Text(TextError::TemplateRender { .. }) if !images.is_empty() => {
-                Error::ImagePlaces { found: 0, expected: images.len() }
-            }
-            error => error,
-        })?;
+        let tokens = self.text.chat_prompt(messages, now).map_err(|error| no_place(error, images))?;
+        self.with_images(tokens, images)
+    }
+
+    fn with_images(&self, tokens: Vec<u32>, images: &[ImageFile]) -> Result<Prompt, Error> {
         match &self.vision {
             Some(vision) => vision.prompt(tokens, images, self.context()),
             None if images.is_empty() => Ok(tokens.into()),
             None => Err(Error::NoVision),
         }
+    }
+
+    /// Files of a turn's images. Only their headers are read here.
+    ///
+    /// # Errors
+    /// As for [`image_files`](Self::image_files), of which each image counts by its place in the request.
+    pub fn turn_images(&self, request: &TurnRequest) -> Result<Vec<ImageFile>, Error> {
+        let limits = ImageLimits::default();
+        let file = |(index, image): (usize, &ImageSource)| {
+            let bytes = match &image.data {
+                ImageData::Url(url) => kapitsa_vision::from_data_url(url, &limits),
+                ImageData::Base64(text) => kapitsa_vision::from_base64(text, &limits),
+            };
+            bytes.map_err(|source| Error::Image { index, source })
+        };
+        if self.vision.is_none() && !request.images.is_empty() {
+            return Err(Error::NoVision);
+        }
+        self.image_files(request.images.iter().enumerate().map(file).collect::<Result<_, _>>()?)
+    }
+
+    /// Tokens of a turn's prompt; no image is decoded for this.
+    ///
+    /// # Errors
+    /// As for [`start_turn`](Self::start_turn).
+    pub fn count_turn(
+        &self,
+        request: &TurnRequest,
+        images: &[ImageFile],
+        now: Option<LocalTime>,
+    ) -> Result<usize, Error> {
+        let (tokens, _) = self.turn_tokens(request, images, now)?;
+        match &self.vision {
+            Some(vision) => vision.count(&tokens, images),
+            None if images.is_empty() => Ok(tokens.len()),
+            None => Err(Error::NoVision),
+        }
+    }
+
+    /// Starts a turn. `images` are from [`turn_images`](Self::turn_images), `now` is for templates with a date. Reading a long
+    /// prompt into tokens takes a while; the device is not waited for.
+    ///
+    /// # Errors
+    /// If the request cannot be served as it is, if too many are waiting, or if the engine has stopped.
+    pub fn start_turn(
+        &self,
+        request: &TurnRequest,
+        images: &[ImageFile],
+        now: Option<LocalTime>,
+    ) -> Result<TurnStream, Error> {
+        Ok(self.start_turns(request, images, now, 1)?.remove(0))
+    }
+
+    /// As [`start_turn`](Self::start_turn), several times over. Seeds count up, so that turns differ.
+    ///
+    /// # Errors
+    /// As for [`start_turn`](Self::start_turn); then none is started.
+    pub fn start_turns(
+        &self,
+        request: &TurnRequest,
+        images: &[ImageFile],
+        now: Option<LocalTime>,
+        count: usize,
+    ) -> Result<Vec<TurnStream>, Error> {
+        let (tokens, thinks) = self.turn_tokens(request, images, now)?;
+        let first = ReplyRequest {
+            prompt: self.with_images(tokens, images)?,
+            sampling: request.sampling.over(self.default_sampling(), fastrand::u64(..)),
+            stops: request.stops.clone(),
+            max_tokens: request.max_tokens,
+            logprobs: request.logprobs,
+        };
+        let dialect = self.text.dialect().unwrap_or(Dialect::HermesJson);
+        let turn = |index: u64| {
+            let mut reply = first.clone();
+            reply.sampling.seed = reply.sampling.seed.wrapping_add(index);
+            Ok(TurnStream::new(self.start(reply)?, dialect, request, thinks))
+        };
+        (0..count as u64).map(turn).collect()
+    }
+
+    fn turn_tokens(
+        &self,
+        request: &TurnRequest,
+        images: &[ImageFile],
+        now: Option<LocalTime>,
+    ) -> Result<(Vec<u32>, bool), Error> {
+        let input = TemplateInput::new(request, self.text.dialect().is_some());
+        self.text.turn_prompt(input, now).map_err(|error| no_place(error, images))
     }
 
     /// The prompt of a text to be continued; no spelling in it is a control token.
@@ -205,6 +314,7 @@ impl Llm {
             stop_tokens: self.text.tokenizer.eos_ids().to_vec(),
             max_tokens: request.max_tokens,
             logprobs: request.logprobs,
+            constraint: None,
         })?;
         Ok(ReplyStream::new(generation, self.text.tokenizer.clone(), stops, prompt_tokens))
     }

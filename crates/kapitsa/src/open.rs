@@ -4,6 +4,7 @@ use std::path::Path;
 
 use kapitsa_cpu::{Activations, Cpu, CpuOptions};
 use kapitsa_engine::{Engine, Limits, Runner};
+use kapitsa_ops::Backend;
 use kapitsa_ops::kv::KvLayout;
 use kapitsa_ops::state::StateLayout;
 use kapitsa_tensor::DType;
@@ -57,6 +58,15 @@ fn cores() -> usize {
 
 /// Loads a checkpoint's model and starts an engine for it.
 pub(crate) fn engine(checkpoint: &Checkpoint, options: &OpenOptions) -> Result<Engine, Error> {
+    engine_on(checkpoint, options, None)
+}
+
+/// As [`engine`], on a backend that is there already.
+pub(crate) fn engine_on(
+    checkpoint: &Checkpoint,
+    options: &OpenOptions,
+    backend: Option<Box<dyn Backend>>,
+) -> Result<Engine, Error> {
     let model = kapitsa_models::load(checkpoint)?;
     let info = model.info().clone();
     if let Some(found) = options.context.filter(|context| !(1..=info.context).contains(context)) {
@@ -65,8 +75,11 @@ pub(crate) fn engine(checkpoint: &Checkpoint, options: &OpenOptions) -> Result<E
     let layout = KvLayout::new(options.kv, &info.kv);
     let threads = options.threads.unwrap_or_else(cores);
     let cpu = CpuOptions { activations: options.activations, ..CpuOptions::new(threads) };
-    let backend = Cpu::new(layout.clone(), &cpu)?;
-    let runner = Runner::load(model, Box::new(backend), &layout, &mut |weight| checkpoint.release(weight))?;
+    let backend = match backend {
+        Some(backend) => backend,
+        None => Box::new(Cpu::new(layout.clone(), &cpu)?),
+    };
+    let runner = Runner::load(model, backend, &layout, &mut |weight| checkpoint.release(weight))?;
     let states = StateLayout::new(&info.states).len() * size_of::<f32>() * (options.slots + 1);
     let available = Memory::now().available_bytes.saturating_sub(states as u64);
     let limits = limits(&layout, info.context, options, available)?;

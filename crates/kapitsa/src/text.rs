@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use kapitsa_dialects::Dialect;
 use kapitsa_engine::sample::SamplingOptions;
 use kapitsa_text::{ChatTemplate, GgufVocabulary, LocalTime, Message, RenderOptions, Tokenizer};
 use kapitsa_weights::gguf::Metadata;
 use kapitsa_weights::{Checkpoint, Config, TokenizerFiles};
+use serde_json::{Map, Value};
 
+use crate::turn::TemplateInput;
 use crate::{Error, history};
 
 /// What turns messages into tokens and tokens into text.
@@ -51,15 +54,28 @@ impl Text {
 
     /// Tokens of a conversation, up to where the assistant's next message begins.
     pub(crate) fn chat_prompt(&self, messages: &[Message], now: Option<LocalTime>) -> Result<Vec<u32>, Error> {
+        let (messages, tools, variables) = (messages.to_vec(), Value::Null, Map::new());
+        Ok(self.turn_prompt(TemplateInput { messages, tools, variables }, now)?.0)
+    }
+
+    /// Tokens of the prompt of a turn, and whether it ends in thinking that the model goes on with.
+    pub(crate) fn turn_prompt(&self, input: TemplateInput, now: Option<LocalTime>) -> Result<(Vec<u32>, bool), Error> {
         let template = self.template.as_ref().ok_or(Error::NoTemplate)?;
         let options = RenderOptions {
             add_generation_prompt: true,
             tokenizer: Some(&self.tokenizer),
+            tools: Some(input.tools).filter(|tools| !tools.is_null()),
+            variables: input.variables,
             now,
-            ..RenderOptions::default()
         };
-        let prompt = history::render(messages, |messages| template.render(messages, &options))?;
-        Ok(self.tokenizer.encode_prompt(&prompt)?)
+        let prompt = history::render(&input.messages, |messages| template.render(messages, &options))?;
+        let thinks = prompt.text.trim_end().ends_with("<think>");
+        Ok((self.tokenizer.encode_prompt(&prompt)?, thinks))
+    }
+
+    /// How the model writes calls, if its template has a place for tools.
+    pub(crate) fn dialect(&self) -> Option<Dialect> {
+        Dialect::detect(self.template.as_ref()?.source())
     }
 
     pub(crate) fn into_tokenizer(self) -> Tokenizer {

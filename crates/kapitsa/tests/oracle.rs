@@ -106,6 +106,7 @@ fn check_greedy(case: &str, sequence: &str, engine: &Engine, prompt: &[u32], exp
         stop_tokens: vec![],
         max_tokens: Some(greedy.len()),
         logprobs: None,
+        constraint: None,
     };
     let mut generation = engine.submit(request).unwrap();
     let mut reply = vec![];

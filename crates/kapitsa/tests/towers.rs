@@ -140,6 +140,7 @@ fn prompts_with_images() {
             stop_tokens: vec![],
             max_tokens: Some(greedy.len()),
             logprobs: None,
+            constraint: None,
         };
         let mut generation = engine.submit(request).unwrap();
         let mut reply = vec![];

@@ -7,6 +7,7 @@ pub mod fixtures;
 pub mod gguf;
 pub mod random;
 mod real_models;
+pub mod script;
 pub mod tiny;
 
 pub use fake_hub::FakeHub;

@@ -4,9 +4,13 @@
 //! client speaks.
 
 mod event;
+mod prompt;
 mod request;
+mod stream;
 
 pub use event::{TurnEnd, TurnEvent, TurnUsage};
+pub(crate) use prompt::TemplateInput;
 pub use request::{
     AnswerFormat, ImageData, ImageSource, SamplingChanges, Thinking, Tool, ToolChoice, ToolInput, TurnRequest,
 };
+pub use stream::TurnStream;

@@ -64,6 +64,7 @@ fn use_model(engine: &Engine) -> bool {
         stop_tokens: vec![last],
         max_tokens: Some(2),
         logprobs: Some(1),
+        constraint: None,
     };
     match engine.submit(request) {
         Ok(mut generation) => {

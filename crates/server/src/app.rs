@@ -1,6 +1,6 @@
 //! What all handlers share.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use kapitsa::{ImageFile, Llm};
@@ -8,7 +8,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::ApiError;
 use crate::metrics::Metrics;
+use crate::responses::Store;
 use crate::{ServedModel, ServerOptions};
+
+/// Responses that are kept for requests that go on from them, and their bytes.
+const KEPT_RESPONSES: usize = 256;
+const KEPT_BYTES: usize = 64 << 20;
 
 /// Requests that are turned into tokens at a time. More would only take cores from the engine.
 const PREPARING: usize = 2;
@@ -27,6 +32,7 @@ pub(crate) struct App {
     pub(crate) body_kilobytes: Arc<Semaphore>,
     /// Kilobytes that images of prompts may still take.
     image_kilobytes: Arc<Semaphore>,
+    responses: Mutex<Store>,
 }
 
 impl App {
@@ -43,8 +49,15 @@ impl App {
             preparing: Arc::new(Semaphore::new(PREPARING)),
             body_kilobytes: kilobytes(options.limits.all_bodies_bytes),
             image_kilobytes: kilobytes(options.limits.all_images_bytes),
+            responses: Mutex::new(Store::new(KEPT_RESPONSES, KEPT_BYTES)),
             options,
         }
+    }
+
+    /// Responses that requests can go on from.
+    pub(crate) fn responses(&self) -> MutexGuard<'_, Store> {
+        // What it holds is whole between two calls, whoever panicked.
+        self.responses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The share of images in the memory that all may take, for as long as replies to them are made: a file of a few bytes
@@ -80,6 +93,14 @@ impl App {
             .code("model_not_found")
             .param("model")
     }
+}
+
+/// An id that no other answer has.
+pub(crate) fn new_id(prefix: &str) -> String {
+    use std::hash::{BuildHasher, RandomState};
+    // Hash keys of the standard library are random.
+    let half = |salt: u8| RandomState::new().hash_one((salt, now()));
+    format!("{prefix}{:016x}{:016x}", half(0), half(1))
 }
 
 /// Seconds since 1970.

@@ -150,9 +150,10 @@ impl From<Error> for ApiError {
                 EngineError::EmptyPrompt | EngineError::UnknownToken { .. } => Self::field("prompt", message),
                 EngineError::Images { .. } => Self::field("messages", message),
                 EngineError::Stopped => Self::unavailable("the engine has stopped; the server has to be started again"),
-                EngineError::Sample(_) | EngineError::Device(_) | EngineError::Crashed { .. } => {
-                    Self::internal(message)
-                }
+                EngineError::Sample(_)
+                | EngineError::Device(_)
+                | EngineError::Constraint { .. }
+                | EngineError::Crashed { .. } => Self::internal(message),
             },
             Error::Text(TextError::EmptyStop { .. }) => Self::field("stop", message),
             Error::Text(_) | Error::NoTemplate | Error::NoVision | Error::Image { .. } | Error::ImagePlaces { .. } => {

@@ -7,6 +7,7 @@
 //! Invariant: no thread of the runtime computes; reading a request into tokens goes to a thread of its own (`prepare`).
 #![forbid(unsafe_code)]
 
+mod anthropic;
 mod app;
 mod body;
 mod connection;
@@ -18,9 +19,11 @@ mod openai;
 mod openapi;
 mod options;
 mod prepare;
+mod responses;
 mod router;
 mod server;
 mod sse;
+mod turns;
 
 pub use openapi::document;
 pub use options::{Limits, ServedModel, ServerOptions};

@@ -15,13 +15,16 @@ use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::guard::guard;
-use crate::{ServeError, ServerOptions, health, metrics, openai, openapi};
+use crate::{ServeError, ServerOptions, anthropic, health, metrics, openai, openapi, responses};
 
 /// Everything that is served, each route of the API with and without `/v1`.
 pub(crate) fn router(app: Arc<App>) -> Result<Router, ServeError> {
     let api = Router::new()
         .route("/chat/completions", post(openai::chat::complete))
         .route("/completions", post(openai::completions::complete))
+        .route("/responses", post(responses::routes::create))
+        .route("/messages", post(anthropic::routes::create))
+        .route("/messages/count_tokens", post(anthropic::routes::count_tokens))
         .route("/models", get(openai::models::list))
         .route("/models/{*id}", get(openai::models::one));
     let root = Router::new()

@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 pub(crate) const DONE: &str = "data: [DONE]\n\n";
 
 /// A comment: clients skip it, and know that somebody is there.
-const SIGN_OF_LIFE: &str = ": keep-alive\n\n";
+pub(crate) const SIGN_OF_LIFE: &str = ": keep-alive\n\n";
 
 /// An event of a stream.
 #[derive(ToSchema)]
@@ -37,6 +37,16 @@ pub(crate) fn data(value: &impl Serialize) -> String {
         // Wire types have string keys and finite numbers.
         Err(error) => format!("data: {{\"error\":{{\"message\":\"{error}\",\"type\":\"server_error\"}}}}\n\n"),
     }
+}
+
+/// An event with a name.
+pub(crate) fn named(name: &str, value: &impl Serialize) -> String {
+    format!("event: {name}\n{}", data(value))
+}
+
+/// Events that are sent as they come.
+pub(crate) fn events(events: BoxStream<'static, String>) -> Events {
+    Events(events.map(|event| Ok(Bytes::from(event))).boxed())
 }
 
 /// Adds a sign of life whenever there was nothing to send for `silence`, by the clock.

@@ -199,8 +199,10 @@ fn every_form_of_message_is_taken() {
     ]);
     let reply = server.chat(json!({"messages": image_free, "max_tokens": 1}));
     // system:S, developer as system, the parts of a message as lines, no word for what is absent.
-    let prompt = "system:S<|end|>system:D<|end|>user:a<|end|>user:b\nc<|end|>assistant:<|end|>tool:<|end|>assistant:d<|end|>\
-                  assistant:<|end|>system:late<|end|>user:e<|end|>>";
+    // The template knows no tools: calls and results are text.
+    let prompt = "system:S<|end|>system:D<|end|>user:a<|end|>user:b\nc<|end|>assistant:<tool_call>\n\
+                  {\"name\":\"ls\",\"arguments\":\"{\"}\n</tool_call><|end|>user:<tool_response>\n\n</tool_response><|end|>\
+                  assistant:d<|end|>assistant:<|end|>system:late<|end|>user:e<|end|>>";
     let tokens = prompt.replace("<|end|>", ".").len() - prompt.matches("th").count();
     assert_eq!(reply["usage"]["prompt_tokens"], tokens);
 }

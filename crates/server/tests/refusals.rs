@@ -65,9 +65,7 @@ fn a_field_of_the_wrong_type_or_out_of_range_is_named() {
 #[test]
 fn what_changes_the_reply_and_is_not_there_yet_is_named() {
     let server = serve();
-    let tool = json!([{"type": "function", "function": {"name": "ls", "parameters": {}}}]);
     for (field, value) in [
-        ("tools", tool.clone()),
         ("tool_choice", json!("required")),
         ("tool_choice", json!({"type": "function", "function": {"name": "ls"}})),
         ("functions", json!([{"name": "ls"}])),
@@ -100,6 +98,25 @@ fn what_changes_the_reply_and_is_not_there_yet_is_named() {
         neutral[field] = value;
     }
     server.chat(neutral);
+}
+
+#[test]
+fn tools_that_cannot_be_are_named() {
+    let server = serve();
+    for (tool, param) in [
+        (json!({"type": "function"}), "tools[0].function.name"),
+        (json!({"type": "function", "function": {"name": ""}}), "tools[0].function.name"),
+        (json!({"type": "function", "function": {"name": "a", "parameters": []}}), "tools[0].function.parameters"),
+    ] {
+        let mut body = request("hello", 2);
+        body["tools"] = json!([tool]);
+        let answer = server.post("/v1/chat/completions", &body);
+        assert_eq!((answer.status, &answer.error()["param"]), (400, &json!(param)), "{}", answer.text());
+    }
+    // Types that are not known are left out.
+    let mut body = request("hello", 2);
+    body["tools"] = json!([{"type": "web_search"}, {"type": "function", "function": {"name": "a"}}]);
+    server.chat(body);
 }
 
 #[test]

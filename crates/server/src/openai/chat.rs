@@ -7,22 +7,21 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::Request;
 use axum::response::{IntoResponse, Response};
-use kapitsa::{Error, ImageFile, Prompt, ReplyRequest, ReplyToken};
+use kapitsa::turn::{TurnEnd, TurnEvent};
 use serde::Serialize;
-use tokio::sync::OwnedSemaphorePermit;
 use utoipa::ToSchema;
 
 use super::chat_request::{ChatFields, ChatRequest};
-use super::choices::{Choices, Chunks, Head, ReplyPart};
-use super::conversation::Conversation;
+use super::choices::Head;
 use super::logprobs::ChatLogprobs;
 use super::options::Options;
 use super::usage::Usage;
-use crate::app::App;
+use crate::app::{App, new_id, now};
 use crate::body::{self, fields};
 use crate::error::{ApiError, Refusals};
-use crate::prepare::{self, prepare};
-use crate::sse::Event;
+use crate::prepare::prepare;
+use crate::sse::{self, Event};
+use crate::turns::{TurnWriter, Turns};
 
 /// A whole reply.
 #[derive(Serialize, ToSchema)]
@@ -43,7 +42,7 @@ struct ChatChoice {
     message: AssistantMessage,
     /// Null unless asked for.
     logprobs: Option<ChatLogprobs>,
-    /// `stop` or `length`.
+    /// `stop`, `length` or `tool_calls`.
     finish_reason: &'static str,
 }
 
@@ -51,7 +50,13 @@ struct ChatChoice {
 struct AssistantMessage {
     /// `assistant`.
     role: &'static str,
-    content: String,
+    /// Null if there is nothing but calls.
+    content: Option<String>,
+    /// What the model thought, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<ToolCall>,
     /// Always null: this server has no refusals.
     #[schema(value_type = Option<String>)]
     refusal: Option<()>,
@@ -59,7 +64,37 @@ struct AssistantMessage {
 
 impl Default for AssistantMessage {
     fn default() -> Self {
-        AssistantMessage { role: "assistant", content: String::new(), refusal: None }
+        let content = Some(String::new());
+        AssistantMessage { role: "assistant", content, reasoning_content: None, tool_calls: vec![], refusal: None }
+    }
+}
+
+/// A call of a tool, or a piece of one.
+#[derive(Serialize, ToSchema)]
+struct ToolCall {
+    /// In pieces: which call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    /// `function`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    r#type: Option<&'static str>,
+    function: FunctionCall,
+}
+
+#[derive(Default, Serialize, ToSchema)]
+struct FunctionCall {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    /// JSON; pieces of it, joined, are.
+    arguments: String,
+}
+
+impl ToolCall {
+    fn begin(index: Option<usize>, name: String) -> Self {
+        let function = FunctionCall { name: Some(name), arguments: String::new() };
+        ToolCall { index, id: Some(new_id("call_")), r#type: Some("function"), function }
     }
 }
 
@@ -91,6 +126,11 @@ struct Delta {
     role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     content: Option<String>,
+    /// What the model thinks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<ToolCall>,
 }
 
 /// Replies to a conversation.
@@ -102,104 +142,130 @@ struct Delta {
 ))]
 pub(crate) async fn complete(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Response, ApiError> {
     let body = body::read(&app, request).await?;
-    let (options, choices, logprobs) = prepare(&app, move |app| {
+    let (options, turns, logprobs) = prepare(&app, move |app| {
         let body = body.json()?;
         let options: Options = fields(&body)?;
         app.check_model(options.model.as_deref())?;
         let chat: ChatFields = fields(&body)?;
-        chat.check_supported()?;
-        let (logprobs, max_tokens) = (chat.logprobs()?, chat.max_tokens(&options)?);
-        let sampling = options.sampling(app.llm.default_sampling())?;
-        let (stops, replies) = (options.stops()?, options.replies()?);
-        // Last: it may take seconds.
-        let (prompt, images_share) = prompt(app, chat)?;
-        let request = ReplyRequest { prompt, sampling, stops, max_tokens, logprobs };
-        let mut choices = Choices::start(app, "chatcmpl-", &[request], replies)?;
-        choices.images_share = Some(images_share);
-        Ok((options, choices, logprobs.is_some()))
+        let turn = chat.turn(app, &options)?;
+        let turns = Turns::start(app, &turn, options.replies()?)?;
+        Ok((options, turns, turn.logprobs.is_some()))
     })
     .await?;
+    let head = Head { id: new_id("chatcmpl-"), created: now(), model: app.model.id.clone() };
+    let usage = Usage::new(turns.prompt_tokens);
     if options.streams() {
-        let chunks = ChatChunks { app: app.clone(), head: choices.head.clone(), logprobs };
-        return Ok(choices.events(&app, chunks, options.includes_usage()).into_response());
+        let (count, includes_usage) = (turns.count, options.includes_usage());
+        let writer = ChatWriter { app: app.clone(), head, usage, includes_usage, logprobs, count };
+        return Ok(turns.events(&app, writer).into_response());
     }
-    whole(&app, choices, logprobs).await
+    whole(&app, turns, head, usage, logprobs).await
 }
 
-/// The prompt of the conversation, and its share of the memory that images may take.
-fn prompt(app: &App, chat: ChatFields) -> Result<(Prompt, OwnedSemaphorePermit), ApiError> {
-    let conversation = Conversation::new(app, chat.messages)?;
-    let text_bytes = conversation.text_bytes();
-    let Conversation { messages, images, image_places } = conversation;
-    let placed = |error| match error {
-        Error::Image { index, source } => {
-            let place = &image_places[index];
-            ApiError::field(place, format!("{place}: {source}"))
-        }
-        error => error.into(),
-    };
-    let images = app.llm.image_files(images).map_err(placed)?;
-    prepare::check_length(app, text_bytes, images.iter().map(ImageFile::tokens).sum())?;
-    let share = app.images_share(&images)?;
-    let prompt = app.llm.chat_prompt(&messages, &images, app.options.now.map(|now| now())).map_err(placed)?;
-    match prompt.tokens.is_empty() {
-        true => Err(ApiError::field("messages", "the messages make an empty prompt; at least one token is needed")),
-        false => Ok((prompt, share)),
-    }
-}
-
-async fn whole(app: &App, choices: Choices, logprobs: bool) -> Result<Response, ApiError> {
+async fn whole(app: &App, turns: Turns, head: Head, mut usage: Usage, logprobs: bool) -> Result<Response, ApiError> {
     let empty = |index| ChatChoice { index, logprobs: logprobs.then(ChatLogprobs::default), ..ChatChoice::default() };
-    let mut all: Vec<ChatChoice> = (0..choices.count).map(empty).collect();
+    let mut all: Vec<ChatChoice> = (0..turns.count).map(empty).collect();
     let tokenizer = app.llm.tokenizer();
-    let (head, usage) = choices
-        .whole(|index, part| match part {
-            ReplyPart::Piece(text, tokens) => {
-                all[index].message.content += &text;
-                if let Some(logprobs) = &mut all[index].logprobs {
+    let hear = |index: usize, event| {
+        let ChatChoice { message, logprobs, finish_reason, .. } = &mut all[index];
+        match event {
+            TurnEvent::Prefill(_) | TurnEvent::CallEnds { .. } => {}
+            TurnEvent::Thinking(text) => message.reasoning_content.get_or_insert_default().push_str(&text),
+            TurnEvent::Text { text, tokens } => {
+                message.content.get_or_insert_default().push_str(&text);
+                if let Some(logprobs) = logprobs {
                     logprobs.add(tokenizer, &tokens);
                 }
             }
-            ReplyPart::End(reply) => all[index].finish_reason = reply.reason.name(),
-        })
-        .await?;
+            TurnEvent::CallBegins { name, .. } => message.tool_calls.push(ToolCall::begin(None, name)),
+            TurnEvent::CallInput { index, piece } => message.tool_calls[index].function.arguments += &piece,
+            TurnEvent::Finished { end, usage: turn } => {
+                usage.add_turn(&turn);
+                *finish_reason = reason(&end);
+                if !message.tool_calls.is_empty() {
+                    message.content.take_if(|content| content.is_empty());
+                }
+            }
+        }
+    };
+    turns.whole(hear).await?;
     let Head { id, created, model } = head;
     Ok(Json(ChatCompletion { id, object: "chat.completion", created, model, choices: all, usage }).into_response())
 }
 
-struct ChatChunks {
+/// The API's word for it.
+fn reason(end: &TurnEnd) -> &'static str {
+    match end {
+        TurnEnd::Turn | TurnEnd::StopText(_) => "stop",
+        TurnEnd::Calls => "tool_calls",
+        TurnEnd::Length => "length",
+    }
+}
+
+struct ChatWriter {
     app: Arc<App>,
     head: Head,
+    usage: Usage,
+    includes_usage: bool,
     logprobs: bool,
+    /// Turns.
+    count: usize,
 }
 
-impl ChatChunks {
-    fn chunk(&self, choice: Option<ChunkChoice>, usage: Option<Usage>) -> ChatChunk {
+impl ChatWriter {
+    fn chunk(&self, choice: Option<ChunkChoice>, usage: Option<Usage>) -> String {
         let Head { id, created, model } = self.head.clone();
         let choices = choice.into_iter().collect();
-        ChatChunk { id, object: "chat.completion.chunk", created, model, choices, usage }
+        sse::data(&ChatChunk { id, object: "chat.completion.chunk", created, model, choices, usage })
+    }
+
+    fn delta(&self, index: usize, delta: Delta) -> Vec<String> {
+        vec![self.chunk(Some(ChunkChoice { index, delta, ..ChunkChoice::default() }), None)]
+    }
+
+    fn call(&self, index: usize, call: ToolCall) -> Vec<String> {
+        self.delta(index, Delta { tool_calls: vec![call], ..Delta::default() })
     }
 }
 
-impl Chunks for ChatChunks {
-    type Chunk = ChatChunk;
-
-    fn opening(&mut self, index: usize) -> Option<ChatChunk> {
-        let delta = Delta { role: Some("assistant"), content: Some(String::new()) };
-        Some(self.chunk(Some(ChunkChoice { index, delta, ..ChunkChoice::default() }), None))
+impl TurnWriter for ChatWriter {
+    fn opening(&mut self) -> Vec<String> {
+        let delta = || Delta { role: Some("assistant"), content: Some(String::new()), ..Delta::default() };
+        (0..self.count).flat_map(|index| self.delta(index, delta())).collect()
     }
 
-    fn piece(&mut self, index: usize, text: String, tokens: &[ReplyToken]) -> ChatChunk {
-        let delta = Delta { role: None, content: Some(text) };
-        let logprobs = self.logprobs.then(|| ChatLogprobs::new(self.app.llm.tokenizer(), tokens));
-        self.chunk(Some(ChunkChoice { index, delta, logprobs, finish_reason: None }), None)
+    fn event(&mut self, index: usize, event: TurnEvent) -> Vec<String> {
+        match event {
+            TurnEvent::Prefill(_) | TurnEvent::CallEnds { .. } => vec![],
+            TurnEvent::Thinking(text) => self.delta(index, Delta { reasoning_content: Some(text), ..Delta::default() }),
+            TurnEvent::Text { text, tokens } => {
+                let delta = Delta { content: Some(text), ..Delta::default() };
+                let logprobs = self.logprobs.then(|| ChatLogprobs::new(self.app.llm.tokenizer(), &tokens));
+                vec![self.chunk(Some(ChunkChoice { index, delta, logprobs, finish_reason: None }), None)]
+            }
+            TurnEvent::CallBegins { index: call, name } => self.call(index, ToolCall::begin(Some(call), name)),
+            TurnEvent::CallInput { index: call, piece } => {
+                let function = FunctionCall { name: None, arguments: piece };
+                self.call(index, ToolCall { index: Some(call), id: None, r#type: None, function })
+            }
+            TurnEvent::Finished { end, usage } => {
+                self.usage.add_turn(&usage);
+                let finish_reason = Some(reason(&end));
+                vec![self.chunk(Some(ChunkChoice { index, finish_reason, ..ChunkChoice::default() }), None)]
+            }
+        }
     }
 
-    fn end(&mut self, index: usize, reason: &'static str) -> ChatChunk {
-        self.chunk(Some(ChunkChoice { index, finish_reason: Some(reason), ..ChunkChoice::default() }), None)
+    fn closing(&mut self) -> Vec<String> {
+        let usage = self.includes_usage.then(|| self.chunk(None, Some(self.usage)));
+        usage.into_iter().chain([sse::DONE.to_owned()]).collect()
     }
 
-    fn usage(&mut self, usage: Usage) -> ChatChunk {
-        self.chunk(None, Some(usage))
+    fn failure(&mut self, error: ApiError) -> Vec<String> {
+        vec![sse::data(error.body())]
+    }
+
+    fn sign_of_life(&mut self) -> String {
+        sse::SIGN_OF_LIFE.to_owned()
     }
 }

@@ -1,10 +1,13 @@
 //! The fields of a request for a chat completion.
 
+use kapitsa::turn::{AnswerFormat, Thinking, Tool, ToolChoice as Choice, ToolInput, TurnRequest};
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
+use super::conversation::Conversation;
 use super::options::{Options, length};
+use crate::app::App;
 use crate::error::ApiError;
 
 /// The body of a request. Fields that are not listed are ignored.
@@ -31,13 +34,20 @@ pub(super) struct ChatFields {
     /// Add so many of the likeliest tokens; needs `logprobs`.
     #[schema(minimum = 0, maximum = 20)]
     top_logprobs: Option<i64>,
-    /// Not supported yet: must be empty.
-    #[schema(value_type = Option<Vec<Object>>, max_items = 0)]
+    /// Tools that the model may call.
+    #[schema(value_type = Option<Vec<FunctionTool>>)]
     tools: Option<Vec<Value>>,
     /// `none` or `auto`.
     #[schema(value_type = Option<ToolChoice>)]
     tool_choice: Option<Value>,
-    /// The older name of `tools`.
+    /// Several calls a turn are allowed unless this is false.
+    parallel_tool_calls: Option<bool>,
+    /// How hard to think, in the words of the model's template: `low`, `medium`, `high`; `none` is not at all.
+    reasoning_effort: Option<String>,
+    /// Variables for the model's chat template, such as `enable_thinking`.
+    #[schema(value_type = Option<Object>)]
+    chat_template_kwargs: Option<Map<String, Value>>,
+    /// The older name of `tools`, which is not taken.
     #[schema(value_type = Option<Vec<Object>>, max_items = 0)]
     functions: Option<Vec<Value>>,
     /// The older name of `tool_choice`.
@@ -73,6 +83,22 @@ mod documented {
     pub(in crate::openai) enum ToolChoice {
         None,
         Auto,
+    }
+
+    /// A tool; those of other types than `function` are left out.
+    #[derive(Deserialize, ToSchema)]
+    pub(in crate::openai) struct FunctionTool {
+        r#type: String,
+        function: Function,
+    }
+
+    #[derive(Deserialize, ToSchema)]
+    pub(in crate::openai) struct Function {
+        name: String,
+        description: Option<String>,
+        /// A JSON schema.
+        #[schema(value_type = Option<Object>)]
+        parameters: Option<serde_json::Value>,
     }
 
     #[derive(Deserialize, ToSchema)]
@@ -131,26 +157,58 @@ mod documented {
         url: String,
     }
 }
-use documented::{ChatMessage, Modality, ResponseFormatType, ToolChoice};
+use documented::{ChatMessage, FunctionTool, Modality, ResponseFormatType, ToolChoice};
 
 impl ChatFields {
+    /// The turn that is asked for.
+    ///
+    /// # Errors
+    /// If a field is of the wrong kind, or not supported.
+    pub(super) fn turn(self, app: &App, options: &Options) -> Result<TurnRequest, ApiError> {
+        self.check_supported()?;
+        let (logprobs, max_tokens) = (self.logprobs()?, self.max_tokens(options)?);
+        let is_none = self.tool_choice.as_ref().is_some_and(|choice| choice == "none");
+        let tools = self.tools.unwrap_or_default();
+        let tools = tools.iter().enumerate().filter_map(tool).collect::<Result<_, _>>()?;
+        let effort = self.reasoning_effort.as_deref();
+        let Conversation { messages, images } = Conversation::new(app, self.messages)?;
+        Ok(TurnRequest {
+            messages,
+            images,
+            tools,
+            tool_choice: if is_none { Choice::None } else { Choice::Auto },
+            one_call: self.parallel_tool_calls == Some(false),
+            format: AnswerFormat::Text,
+            thinking: Thinking {
+                enabled: (effort == Some("none")).then_some(false),
+                effort: effort.filter(|&effort| effort != "none").map(str::to_owned),
+                budget: None,
+                variables: self.chat_template_kwargs.unwrap_or_default(),
+            },
+            sampling: options.changes()?,
+            stops: options.stops()?,
+            max_tokens,
+            logprobs,
+        })
+    }
+
     /// Fails for what would change the reply and is not there yet.
-    pub(super) fn check_supported(&self) -> Result<(), ApiError> {
+    fn check_supported(&self) -> Result<(), ApiError> {
         let is_chosen = |choice: &Option<Value>| match choice {
             None | Some(Value::Null) => false,
             Some(Value::String(choice)) => choice != "none" && choice != "auto",
             Some(_) => true,
         };
-        let later = "tool calls are not supported yet; leave it out";
+        let later = "a call cannot be forced yet; send `auto`";
+        let older = "is not taken; send `tools`";
         let has_any = |list: &Option<Vec<Value>>| list.as_ref().is_some_and(|list| !list.is_empty());
         let is_there = |value: &Option<Value>| value.as_ref().is_some_and(|value| !value.is_null());
         let format = self.response_format.as_ref().map_or("text", |format| &format.r#type);
         let other_modality = self.modalities.iter().flatten().any(|modality| modality != "text");
         let refused = [
-            (has_any(&self.tools), "tools", later),
             (is_chosen(&self.tool_choice), "tool_choice", later),
-            (has_any(&self.functions), "functions", later),
-            (is_chosen(&self.function_call), "function_call", later),
+            (has_any(&self.functions), "functions", older),
+            (is_chosen(&self.function_call), "function_call", older),
             (format != "text", "response_format", "only the type `text` is supported yet"),
             (other_modality, "modalities", "only `text` is supported"),
             (is_there(&self.audio), "audio", "there is no sound; leave it out"),
@@ -163,13 +221,13 @@ impl ChatFields {
     }
 
     /// Longest reply in tokens.
-    pub(super) fn max_tokens(&self, options: &Options) -> Result<Option<usize>, ApiError> {
+    fn max_tokens(&self, options: &Options) -> Result<Option<usize>, ApiError> {
         let older = options.max_tokens()?;
         Ok(length("max_completion_tokens", self.max_completion_tokens)?.or(older))
     }
 
     /// How many alternatives for each token, if log-probabilities are wanted.
-    pub(super) fn logprobs(&self) -> Result<Option<usize>, ApiError> {
+    fn logprobs(&self) -> Result<Option<usize>, ApiError> {
         let most = kapitsa::MAX_TOP_LOGPROBS;
         let count = self.top_logprobs.unwrap_or(0);
         if !(0..=most as i64).contains(&count) {
@@ -181,4 +239,37 @@ impl ChatFields {
             _ => Err(ApiError::field("top_logprobs", "top_logprobs needs logprobs to be true")),
         }
     }
+}
+
+/// A tool of the request; `None` for one of a type that is not known.
+fn tool((index, tool): (usize, &Value)) -> Option<Result<Tool, ApiError>> {
+    match tool["type"].as_str() {
+        Some("function") => Some(function(index, tool)),
+        kind => {
+            tracing::debug!(index, kind, "a tool is left out");
+            None
+        }
+    }
+}
+
+fn function(index: usize, tool: &Value) -> Result<Tool, ApiError> {
+    let wrong = |field: &str, what: &str| {
+        let place = format!("tools[{index}].{field}");
+        Err(ApiError::field(&place, format!("{place} {what}")))
+    };
+    let function = &tool["function"];
+    let Some(name) = function["name"].as_str().filter(|name| !name.is_empty()) else {
+        return wrong("function.name", "is missing, expected a name");
+    };
+    let schema = match &function["parameters"] {
+        Value::Null => json!({"type": "object", "properties": {}}),
+        schema @ Value::Object(_) => schema.clone(),
+        _ => return wrong("function.parameters", "is no JSON schema, expected an object"),
+    };
+    Ok(Tool {
+        name: name.into(),
+        namespace: None,
+        description: function["description"].as_str().map(str::to_owned),
+        input: ToolInput::Json { schema, strict: function["strict"] == true },
+    })
 }

@@ -7,10 +7,9 @@ use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, SelectAll, select_all, unfold};
 use kapitsa::{Reply, ReplyEvent, ReplyRequest, ReplyStream, ReplyToken};
 use serde::Serialize;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::usage::Usage;
-use crate::app::{App, now};
+use crate::app::{App, new_id, now};
 use crate::error::ApiError;
 use crate::sse;
 
@@ -27,8 +26,6 @@ pub(super) struct Choices {
     pub(super) head: Head,
     pub(super) usage: Usage,
     pub(super) count: usize,
-    /// What its images take of the memory for all.
-    pub(super) images_share: Option<OwnedSemaphorePermit>,
     replies: SelectAll<BoxStream<'static, (usize, Result<ReplyEvent, kapitsa::Error>)>>,
 }
 
@@ -66,7 +63,7 @@ impl Choices {
             };
             unfold(stream, next).boxed()
         }));
-        Ok(Choices { head, usage, count, images_share: None, replies })
+        Ok(Choices { head, usage, count, replies })
     }
 
     /// Reads all replies to their ends. `hear` is told of every piece of a choice and of its end.
@@ -86,9 +83,9 @@ impl Choices {
 
     /// The events of a stream.
     pub(super) fn events<C: Chunks>(self, app: &Arc<App>, chunks: C, include_usage: bool) -> sse::Events {
-        let Choices { usage, count, images_share, replies, .. } = self;
+        let Choices { usage, count, replies, .. } = self;
         let ready = VecDeque::new();
-        let mut writer = Writer { chunks, usage, include_usage, replies, open: count, ready, _share: images_share };
+        let mut writer = Writer { chunks, usage, include_usage, replies, open: count, ready };
         for index in 0..count {
             let opening = writer.chunks.opening(index);
             writer.ready.extend(opening.map(|chunk| sse::data(&chunk)));
@@ -112,7 +109,6 @@ struct Writer<C: Chunks> {
     /// Choices that have not ended.
     open: usize,
     ready: VecDeque<String>,
-    _share: Option<OwnedSemaphorePermit>,
 }
 
 impl<C: Chunks> Writer<C> {
@@ -152,12 +148,4 @@ impl<C: Chunks> Writer<C> {
             self.ready.push_back(sse::DONE.to_owned());
         }
     }
-}
-
-/// An id that no other answer has.
-fn new_id(prefix: &str) -> String {
-    use std::hash::{BuildHasher, RandomState};
-    // Hash keys of the standard library are random.
-    let half = |salt: u8| RandomState::new().hash_one((salt, now()));
-    format!("{prefix}{:016x}{:016x}", half(0), half(1))
 }

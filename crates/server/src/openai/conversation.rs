@@ -1,6 +1,7 @@
 //! The messages of a request, with their images apart.
 
-use kapitsa::{ImageLimits, Message, from_data_url};
+use kapitsa::Message;
+use kapitsa::turn::{ImageData, ImageSource};
 use serde_json::{Map, Value, json};
 
 use crate::app::App;
@@ -14,10 +15,7 @@ const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
 #[derive(Default)]
 pub(super) struct Conversation {
     pub(super) messages: Vec<Message>,
-    /// Bytes of image files, in order.
-    pub(super) images: Vec<Vec<u8>>,
-    /// Where each of them is in the request.
-    pub(super) image_places: Vec<String>,
+    pub(super) images: Vec<ImageSource>,
 }
 
 impl Conversation {
@@ -91,21 +89,8 @@ impl Conversation {
         let Some(url) = image.get("url").and_then(Value::as_str) else {
             return Err(wrong(&place, "has no url, expected one that begins with data:image/png;base64,"));
         };
-        let bytes = from_data_url(url, &ImageLimits::default());
-        self.images.push(bytes.map_err(|error| ApiError::field(&place, format!("{place}: {error}")))?);
-        self.image_places.push(place);
+        self.images.push(ImageSource { place, data: ImageData::Url(url.into()) });
         Ok(())
-    }
-
-    /// The bytes of text in it, without what the assistant said: templates leave out parts of that.
-    pub(super) fn text_bytes(&self) -> usize {
-        let said = self.messages.iter().filter(|message| message.role != "assistant");
-        let bytes = said.map(|message| match &message.content {
-            Value::String(text) => text.len(),
-            Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).map(str::len).sum(),
-            _ => 0,
-        });
-        bytes.sum()
     }
 }
 

@@ -51,6 +51,12 @@ impl ChatLogprobs {
     }
 }
 
+/// The entries of tokens, as other APIs have them, too.
+pub(crate) fn chat_logprobs(tokenizer: &Tokenizer, tokens: &[ReplyToken]) -> Vec<serde_json::Value> {
+    let entries = ChatLogprobs::new(tokenizer, tokens).content.into_iter();
+    entries.filter_map(|entry| serde_json::to_value(entry).ok()).collect()
+}
+
 impl Candidate {
     fn new(tokenizer: &Tokenizer, id: u32, logprob: f32) -> Self {
         Candidate { token: spelled(tokenizer, id), logprob: number(logprob), bytes: tokenizer.token_bytes(id).to_vec() }

@@ -11,3 +11,4 @@ mod options;
 mod usage;
 
 pub(crate) use chat::ChatChunk;
+pub(crate) use logprobs::chat_logprobs;

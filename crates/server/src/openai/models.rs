@@ -5,9 +5,12 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::anthropic;
 use crate::app::App;
 use crate::error::{ApiError, ErrorBody};
 
@@ -49,8 +52,16 @@ impl Model {
 
 /// Lists the models.
 #[utoipa::path(get, path = "/v1/models", operation_id = "models", responses((status = 200, body = ModelList)))]
-pub(crate) async fn list(State(app): State<Arc<App>>) -> Json<ModelList> {
-    Json(ModelList { object: "list", data: vec![Model::loaded(&app)] })
+pub(crate) async fn list(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
+    if is_for_anthropic(&headers) {
+        return Json(anthropic::models::list(&[&app.model.id], app.started)).into_response();
+    }
+    Json(ModelList { object: "list", data: vec![Model::loaded(&app)] }).into_response()
+}
+
+/// Clients of the Messages API say which version of it they speak; its listings have another form.
+fn is_for_anthropic(headers: &HeaderMap) -> bool {
+    headers.contains_key("anthropic-version")
 }
 
 /// Describes a model by one of its names.
@@ -61,11 +72,15 @@ pub(crate) async fn list(State(app): State<Arc<App>>) -> Json<ModelList> {
 pub(crate) async fn one(
     State(app): State<Arc<App>>,
     id: Result<Path<String>, PathRejection>,
-) -> Result<Json<Model>, ApiError> {
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
     // What is no text is no name.
     let id = id.map_or_else(|_| String::new(), |Path(id)| id);
     match app.is_named(&id) {
-        true => Ok(Json(Model::loaded(&app))),
+        true if is_for_anthropic(&headers) => {
+            Ok(Json(anthropic::models::one(&app.model.id, app.started)).into_response())
+        }
+        true => Ok(Json(Model::loaded(&app)).into_response()),
         false => Err(app.unknown_model(&id)),
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use kapitsa::SamplingOptions;
+use kapitsa::turn::SamplingChanges;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -112,12 +113,18 @@ impl Options {
 
     /// The model's own sampling, with what the request says in its place.
     pub(super) fn sampling(&self, model: &SamplingOptions) -> Result<SamplingOptions, ApiError> {
+        // The standard library's hash keys are random: no generator is needed for one number.
+        Ok(self.changes()?.over(model, RandomState::new().build_hasher().finish()))
+    }
+
+    /// What the request says of sampling.
+    pub(super) fn changes(&self) -> Result<SamplingChanges, ApiError> {
         let top_k = match self.top_k {
-            None => model.top_k,
-            Some(k) if k >= -1 => k.max(0) as usize,
+            None => None,
+            Some(k) if k >= -1 => Some(k.max(0) as usize),
             Some(k) => return Err(ApiError::field("top_k", format!("top_k is {k}, expected -1 or more"))),
         };
-        let mut logit_bias = model.logit_bias.clone();
+        let mut logit_bias = BTreeMap::new();
         for (id, &bias) in self.logit_bias.iter().flatten() {
             let id = id.parse().map_err(|_| {
                 let shown: String = id.chars().take(40).collect();
@@ -125,17 +132,16 @@ impl Options {
             })?;
             logit_bias.insert(id, bias);
         }
-        Ok(SamplingOptions {
-            temperature: self.temperature.unwrap_or(model.temperature),
+        Ok(SamplingChanges {
+            temperature: self.temperature,
             top_k,
-            top_p: self.top_p.unwrap_or(model.top_p),
-            min_p: self.min_p.unwrap_or(model.min_p),
-            repetition_penalty: self.repetition_penalty.unwrap_or(model.repetition_penalty),
-            presence_penalty: self.presence_penalty.unwrap_or(model.presence_penalty),
-            frequency_penalty: self.frequency_penalty.unwrap_or(model.frequency_penalty),
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repetition_penalty: self.repetition_penalty,
+            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty,
             logit_bias,
-            // The standard library's hash keys are random: no generator is needed for one number.
-            seed: self.seed.map_or_else(|| RandomState::new().build_hasher().finish(), |seed| seed as u64),
+            seed: self.seed.map(|seed| seed as u64),
         })
     }
 }

@@ -1,5 +1,6 @@
 //! How many tokens a request took.
 
+use kapitsa::turn::TurnUsage;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -30,6 +31,13 @@ struct ReplyTokens {
 impl Usage {
     pub(super) fn new(prompt_tokens: usize) -> Self {
         Usage { prompt_tokens, total_tokens: prompt_tokens, ..Usage::default() }
+    }
+
+    /// Adds a turn.
+    pub(super) fn add_turn(&mut self, turn: &TurnUsage) {
+        self.prompt_tokens_details.cached_tokens = turn.cached;
+        self.completion_tokens_details.reasoning_tokens += turn.thinking;
+        self.add(turn.written);
     }
 
     /// Adds a reply.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use kapitsa::{Llm, OpenOptions};
 use kapitsa_server::{ServeError, ServedModel, ServerOptions, Stopper, bind};
 use kapitsa_testkit::gguf::GgufBuilder;
+use kapitsa_testkit::script::Script;
 use kapitsa_testkit::tiny;
 use serde_json::{Value, json};
 
@@ -46,7 +47,20 @@ pub fn serve_model(model: GgufBuilder, open: OpenOptions, change: impl FnOnce(&m
 }
 
 pub fn serve_path(path: &Path, open: OpenOptions, change: impl FnOnce(&mut ServerOptions)) -> Running {
-    let llm = Arc::new(Llm::open(path, &open).unwrap());
+    serve_llm(Llm::open(path, &open).unwrap(), change)
+}
+
+/// A server of a model that says what `Script` has, with `template` for its chat template.
+pub fn serve_script(template: &str) -> (Running, Script) {
+    let file = tempfile::Builder::new().suffix(".gguf").tempfile().unwrap();
+    tiny::speaking_llama().set("tokenizer.chat_template", template).write(file.path());
+    let script = Script::default();
+    let llm = Llm::open_on(file.path(), &open_options(), Some(script.backend(tiny::END))).unwrap();
+    (serve_llm(llm, |_| {}), script)
+}
+
+pub fn serve_llm(llm: Llm, change: impl FnOnce(&mut ServerOptions)) -> Running {
+    let llm = Arc::new(llm);
     let mut options = ServerOptions { port: 0, ..ServerOptions::default() };
     change(&mut options);
     let bound = bind(options).unwrap();

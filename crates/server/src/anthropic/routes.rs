@@ -1,0 +1,110 @@
+//! `POST /messages` and `POST /messages/count_tokens`.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderValue, Request};
+use axum::response::{IntoResponse, Response};
+use kapitsa::turn::{TurnEvent, TurnUsage};
+use serde_json::{Value, json};
+
+use super::events::{Event, Writer};
+use super::{error, request, whole::Whole};
+use crate::app::{App, new_id};
+use crate::error::ApiError;
+use crate::prepare::prepare;
+use crate::turns::{TurnWriter, Turns};
+use crate::{body, sse};
+
+/// Makes a message.
+pub(crate) async fn create(State(app): State<Arc<App>>, request: Request<Body>) -> Response {
+    answered(message(&app, request).await)
+}
+
+/// Counts the tokens of a prompt, without the model.
+pub(crate) async fn count_tokens(State(app): State<Arc<App>>, request: Request<Body>) -> Response {
+    answered(count(&app, request).await)
+}
+
+async fn message(app: &Arc<App>, request: Request<Body>) -> Result<Response, ApiError> {
+    let body = body::read(app, request).await?;
+    let (stream, turns) = prepare(app, move |app| {
+        let asked = request::read(&body.json()?)?;
+        app.check_model(asked.model.as_deref())?;
+        Ok((asked.stream, Turns::start(app, &asked.turn, 1)?))
+    })
+    .await?;
+    let (id, model) = (new_id("msg_"), &app.model.id);
+    let prompt = TurnUsage { prompt: turns.prompt_tokens, ..TurnUsage::default() };
+    if stream {
+        let (writer, opening) = Writer::start(&id, model, prompt);
+        return Ok(turns.events(app, Messages { writer, opening }).into_response());
+    }
+    let mut whole = Whole::start(&id, model, prompt);
+    turns.whole(|_, event| whole.hear(event)).await?;
+    Ok(Json(whole.message()).into_response())
+}
+
+async fn count(app: &Arc<App>, request: Request<Body>) -> Result<Response, ApiError> {
+    let body = body::read(app, request).await?;
+    let tokens = prepare(app, move |app| {
+        let asked = request::read(&body.json()?)?;
+        app.check_model(asked.model.as_deref())?;
+        Turns::count(app, &asked.turn)
+    })
+    .await?;
+    Ok(Json(json!({ "input_tokens": tokens })).into_response())
+}
+
+/// With errors in the form of this API, and an id that both have.
+fn answered(answer: Result<Response, ApiError>) -> Response {
+    let id = new_id("req_");
+    let mut response = match answer {
+        Ok(response) => response,
+        Err(refusal) => {
+            let body = Json(error::body(&refusal, Some(&id)));
+            let mut response = refusal.into_response();
+            // Its other headers stay.
+            response.headers_mut().remove(axum::http::header::CONTENT_LENGTH);
+            *response.body_mut() = body.into_response().into_body();
+            response
+        }
+    };
+    if let Ok(id) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert("request-id", id);
+    }
+    response
+}
+
+struct Messages {
+    writer: Writer,
+    opening: Vec<Event>,
+}
+
+fn named(events: Vec<Event>) -> Vec<String> {
+    events.into_iter().map(|(name, data): (&str, Value)| sse::named(name, &data)).collect()
+}
+
+impl TurnWriter for Messages {
+    fn opening(&mut self) -> Vec<String> {
+        named(std::mem::take(&mut self.opening))
+    }
+
+    fn event(&mut self, _: usize, event: TurnEvent) -> Vec<String> {
+        named(self.writer.hear(event))
+    }
+
+    fn closing(&mut self) -> Vec<String> {
+        vec![]
+    }
+
+    fn failure(&mut self, error: ApiError) -> Vec<String> {
+        named(vec![self.writer.fail(&error)])
+    }
+
+    fn sign_of_life(&mut self) -> String {
+        named(self.writer.sign_of_life()).concat()
+    }
+}

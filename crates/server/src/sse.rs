@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, unfold};
 use serde::Serialize;
+use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 use utoipa::ToSchema;
 
@@ -39,9 +40,9 @@ pub(crate) fn data(value: &impl Serialize) -> String {
     }
 }
 
-/// An event with a name.
-pub(crate) fn named(name: &str, value: &impl Serialize) -> String {
-    format!("event: {name}\n{}", data(value))
+/// Events with names.
+pub(crate) fn named(events: Vec<(&'static str, Value)>) -> Vec<String> {
+    events.into_iter().map(|(name, value)| format!("event: {name}\n{}", data(&value))).collect()
 }
 
 /// Events that are sent as they come.

@@ -9,6 +9,7 @@ mod request;
 mod stream;
 
 pub use event::{TurnEnd, TurnEvent, TurnUsage};
+pub use prompt::TEXT_INPUT;
 pub(crate) use prompt::TemplateInput;
 pub use request::{
     AnswerFormat, ImageData, ImageSource, SamplingChanges, Thinking, Tool, ToolChoice, ToolInput, TurnRequest,

@@ -51,8 +51,9 @@ fn shown(tool: &Tool) -> Value {
     json!({"type": "function", "function": function})
 }
 
-/// The parameter of a tool that takes text.
-pub(crate) const TEXT_INPUT: &str = "input";
+/// The parameter of a tool that takes text: the model is shown such a tool as one with an object for its input, and calls of it in a
+/// history have that form, too.
+pub const TEXT_INPUT: &str = "input";
 
 fn variables(thinking: &Thinking) -> Map<String, Value> {
     let mut variables = Map::new();

@@ -5,8 +5,7 @@ use std::collections::{HashSet, VecDeque};
 use kapitsa_dialects::{Dialect, End, Event, Reader};
 use serde_json::Value;
 
-use super::prompt::TEXT_INPUT;
-use super::{Tool, ToolChoice, ToolInput, TurnEnd, TurnEvent, TurnRequest, TurnUsage};
+use super::{TEXT_INPUT, Tool, ToolChoice, ToolInput, TurnEnd, TurnEvent, TurnRequest, TurnUsage};
 use crate::stream::{ReplyEvent, ReplyStream, ReplyToken};
 use crate::{Error, FinishReason, Reply};
 

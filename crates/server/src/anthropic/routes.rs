@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::{HeaderValue, Request};
 use axum::response::{IntoResponse, Response};
 use kapitsa::turn::{TurnEvent, TurnUsage};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::events::{Event, Writer};
 use super::{error, request, whole::Whole};
@@ -83,17 +83,13 @@ struct Messages {
     opening: Vec<Event>,
 }
 
-fn named(events: Vec<Event>) -> Vec<String> {
-    events.into_iter().map(|(name, data): (&str, Value)| sse::named(name, &data)).collect()
-}
-
 impl TurnWriter for Messages {
     fn opening(&mut self) -> Vec<String> {
-        named(std::mem::take(&mut self.opening))
+        sse::named(std::mem::take(&mut self.opening))
     }
 
     fn event(&mut self, _: usize, event: TurnEvent) -> Vec<String> {
-        named(self.writer.hear(event))
+        sse::named(self.writer.hear(event))
     }
 
     fn closing(&mut self) -> Vec<String> {
@@ -101,10 +97,10 @@ impl TurnWriter for Messages {
     }
 
     fn failure(&mut self, error: ApiError) -> Vec<String> {
-        named(vec![self.writer.fail(&error)])
+        sse::named(vec![self.writer.fail(&error)])
     }
 
     fn sign_of_life(&mut self) -> String {
-        named(self.writer.sign_of_life()).concat()
+        sse::named(self.writer.sign_of_life()).concat()
     }
 }

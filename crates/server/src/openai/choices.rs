@@ -1,4 +1,4 @@
-//! The replies to one request, on their way to the client: whole or as they are made.
+//! The completions that a request asks for, on their way to the client: whole or as they are made.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, SelectAll, select_all, unfold};
 use kapitsa::{Reply, ReplyEvent, ReplyRequest, ReplyStream, ReplyToken};
-use serde::Serialize;
 
+use super::completions::TextChunks;
 use super::usage::Usage;
 use crate::app::{App, new_id, now};
 use crate::error::ApiError;
@@ -27,16 +27,6 @@ pub(super) struct Choices {
     pub(super) usage: Usage,
     pub(super) count: usize,
     replies: SelectAll<BoxStream<'static, (usize, Result<ReplyEvent, kapitsa::Error>)>>,
-}
-
-/// How an API writes what happens.
-pub(super) trait Chunks: Send + 'static {
-    type Chunk: Serialize + Send;
-    /// What a choice begins with.
-    fn opening(&mut self, index: usize) -> Option<Self::Chunk>;
-    fn piece(&mut self, index: usize, text: String, tokens: &[ReplyToken]) -> Self::Chunk;
-    fn end(&mut self, index: usize, reason: &'static str) -> Self::Chunk;
-    fn usage(&mut self, usage: Usage) -> Self::Chunk;
 }
 
 impl Choices {
@@ -82,14 +72,9 @@ impl Choices {
     }
 
     /// The events of a stream.
-    pub(super) fn events<C: Chunks>(self, app: &Arc<App>, chunks: C, include_usage: bool) -> sse::Events {
+    pub(super) fn events(self, app: &Arc<App>, chunks: TextChunks, include_usage: bool) -> sse::Events {
         let Choices { usage, count, replies, .. } = self;
-        let ready = VecDeque::new();
-        let mut writer = Writer { chunks, usage, include_usage, replies, open: count, ready };
-        for index in 0..count {
-            let opening = writer.chunks.opening(index);
-            writer.ready.extend(opening.map(|chunk| sse::data(&chunk)));
-        }
+        let writer = Writer { chunks, usage, include_usage, replies, open: count, ready: VecDeque::new() };
         let events = unfold(writer, |mut writer| async move { Some((writer.next().await?, writer)) });
         sse::with_signs_of_life(events.boxed(), app.options.limits.keep_alive)
     }
@@ -101,8 +86,8 @@ pub(super) enum ReplyPart {
     End(Reply),
 }
 
-struct Writer<C: Chunks> {
-    chunks: C,
+struct Writer {
+    chunks: TextChunks,
     usage: Usage,
     include_usage: bool,
     replies: SelectAll<BoxStream<'static, (usize, Result<ReplyEvent, kapitsa::Error>)>>,
@@ -111,7 +96,7 @@ struct Writer<C: Chunks> {
     ready: VecDeque<String>,
 }
 
-impl<C: Chunks> Writer<C> {
+impl Writer {
     /// The next event; `None` at the end.
     async fn next(&mut self) -> Option<String> {
         loop {

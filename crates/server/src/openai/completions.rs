@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::choices::{Choices, Chunks, Head, ReplyPart};
+use super::choices::{Choices, Head, ReplyPart};
 use super::logprobs::TextLogprobs;
 use super::options::{MAX_CHOICES, Options};
 use super::usage::Usage;
@@ -215,7 +215,8 @@ async fn whole(choices: Choices, mut chunks: TextChunks) -> Result<Response, Api
     Ok(Json(Completion { choices: all, ..chunks.chunk(None, Some(usage)) }).into_response())
 }
 
-struct TextChunks {
+/// What a stream of completions says.
+pub(super) struct TextChunks {
     app: Arc<App>,
     head: Head,
     logprobs: bool,
@@ -237,26 +238,18 @@ impl TextChunks {
         *bytes += text.len();
         *characters += text.chars().count();
     }
-}
 
-impl Chunks for TextChunks {
-    type Chunk = Completion;
-
-    fn opening(&mut self, _index: usize) -> Option<Completion> {
-        None
-    }
-
-    fn piece(&mut self, index: usize, text: String, tokens: &[ReplyToken]) -> Completion {
+    pub(super) fn piece(&mut self, index: usize, text: String, tokens: &[ReplyToken]) -> Completion {
         let mut logprobs = self.logprobs.then(TextLogprobs::default);
         self.add_logprobs(index, &text, tokens, &mut logprobs);
         self.chunk(Some(TextChoice { index, text, logprobs, finish_reason: None }), None)
     }
 
-    fn end(&mut self, index: usize, reason: &'static str) -> Completion {
+    pub(super) fn end(&mut self, index: usize, reason: &'static str) -> Completion {
         self.chunk(Some(TextChoice { index, finish_reason: Some(reason), ..TextChoice::default() }), None)
     }
 
-    fn usage(&mut self, usage: Usage) -> Completion {
+    pub(super) fn usage(&mut self, usage: Usage) -> Completion {
         self.chunk(None, Some(usage))
     }
 }

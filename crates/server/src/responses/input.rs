@@ -4,16 +4,12 @@
 //! know is left out, but for references to items, whose loss would change the answer.
 
 use kapitsa::Message;
-use kapitsa::turn::{ImageData, ImageSource};
+use kapitsa::turn::{ImageData, ImageSource, TEXT_INPUT};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{at, kind, reasoning, wrong};
 use crate::error::ApiError;
-
-/// Templates have objects as arguments: text that a tool took is a field of one, as the prompt shows such tools to the model
-/// (`kapitsa/src/turn/prompt.rs`).
-const TEXT_INPUT: &str = "input";
 
 /// What was said, with the images apart. Parts `{"type": "image"}` stand for them, as templates have it.
 #[derive(Clone, Debug, Default)]

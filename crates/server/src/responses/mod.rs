@@ -16,7 +16,7 @@ mod tests;
 mod tools;
 mod whole;
 
-use events::{Event, Writer};
+use events::Writer;
 use request::{ResponsesRequest, read};
 use store::Pending;
 pub(crate) use store::Store;

@@ -8,9 +8,8 @@ use axum::extract::State;
 use axum::http::Request;
 use axum::response::{IntoResponse, Response};
 use kapitsa::turn::TurnEvent;
-use serde_json::Value;
 
-use super::{Event, Pending, Whole, Writer, read};
+use super::{Pending, Whole, Writer, read};
 use crate::app::{App, new_id, now};
 use crate::error::ApiError;
 use crate::openai::chat_logprobs;
@@ -52,13 +51,9 @@ struct Responses {
     pending: Option<Pending>,
 }
 
-fn named(events: Vec<Event>) -> Vec<String> {
-    events.into_iter().map(|(name, data): (&str, Value)| sse::named(name, &data)).collect()
-}
-
 impl TurnWriter for Responses {
     fn opening(&mut self) -> Vec<String> {
-        named(self.writer.begin())
+        sse::named(self.writer.begin())
     }
 
     fn event(&mut self, _: usize, event: TurnEvent) -> Vec<String> {
@@ -68,7 +63,7 @@ impl TurnWriter for Responses {
         if let (Some(pending), Some((_, last))) = (pending, events.last()) {
             self.app.responses().keep(pending, &last["response"]);
         }
-        named(events)
+        sse::named(events)
     }
 
     fn closing(&mut self) -> Vec<String> {
@@ -76,10 +71,10 @@ impl TurnWriter for Responses {
     }
 
     fn failure(&mut self, error: ApiError) -> Vec<String> {
-        named(self.writer.fail(&error))
+        sse::named(self.writer.fail(&error))
     }
 
     fn sign_of_life(&mut self) -> String {
-        named(self.writer.sign_of_life()).concat()
+        sse::named(self.writer.sign_of_life()).concat()
     }
 }

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use crate::responses::{Event, reasoning};
+use crate::responses::events::Event;
+use crate::responses::reasoning;
 
 /// An item under way, as the client puts it together.
 struct Item {

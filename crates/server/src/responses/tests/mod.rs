@@ -10,8 +10,8 @@ mod streams;
 use kapitsa::turn::{TurnEnd, TurnEvent, TurnUsage};
 use serde_json::{Value, json};
 
-use super::events::{NewId, Spell};
-use super::{Event, ResponsesRequest, Writer, read};
+use super::events::{Event, NewId, Spell};
+use super::{ResponsesRequest, Writer, read};
 
 /// The tools of streams here: one of each form.
 fn body() -> Value {

@@ -35,12 +35,11 @@ impl Backend for Reference {
     }
 
     fn save_state(&self, id: StateId) -> Vec<f32> {
-        self.states.values()[self.states.place(id)].to_vec()
+        self.states.save(id)
     }
 
     fn load_state(&mut self, id: StateId, values: &[f32]) {
-        let place = self.states.place(id);
-        self.states.values_mut()[place].copy_from_slice(values);
+        self.states.load(id, values);
     }
 
     fn copy_page(&mut self, group: usize, from: PageId, to: PageId) {

@@ -71,7 +71,7 @@ impl HostStates {
     }
 
     /// Where a state lies in [`values_mut`](Self::values_mut).
-    pub fn place(&self, id: StateId) -> Range<usize> {
+    fn place(&self, id: StateId) -> Range<usize> {
         let start = id.0 as usize * self.layout.len();
         start..start + self.layout.len()
     }
@@ -80,6 +80,17 @@ impl HostStates {
     pub fn part(&self, id: StateId, index: usize) -> Range<usize> {
         let (start, part) = (self.place(id).start, self.layout.part(index));
         start + part.start..start + part.end
+    }
+
+    /// A copy of a state.
+    pub fn save(&self, id: StateId) -> Vec<f32> {
+        self.values[self.place(id)].to_vec()
+    }
+
+    /// Overwrites a state with one that was saved.
+    pub fn load(&mut self, id: StateId, values: &[f32]) {
+        let place = self.place(id);
+        self.values[place].copy_from_slice(values);
     }
 
     /// The values of all states.

@@ -5,7 +5,7 @@
 use kapitsa_ops::state::HostStates;
 use kapitsa_ops::{Batch, DeltaShape, GatedDelta};
 
-use super::{Rows, Scan, Scratch};
+use super::{Rows, Scan, Scratch, TILE, VECTORS, tiles};
 use crate::isa::{Isa, Kernel};
 use crate::pool::Pool;
 use crate::rows::sum_of_squares;
@@ -54,10 +54,6 @@ struct Step<'a> {
     out: &'a mut [f32],
 }
 
-/// Vectors of values that are in registers at a time.
-const VECTORS: usize = 4;
-const TILE: usize = VECTORS * LANES;
-
 impl Kernel for Step<'_> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
@@ -67,25 +63,18 @@ impl Kernel for Step<'_> {
         scale(q, 1.0 / (sum_of_squares(q) + GatedDelta::UNIT_EPS).sqrt() / (dim as f32).sqrt(), query);
         scale(k, 1.0 / (sum_of_squares(k) + GatedDelta::UNIT_EPS).sqrt(), key);
         let mut spare = [0.0; TILE];
-        let mut at = 0;
-        while at < width {
-            let (count, next) = match width - at {
-                rest @ ..LANES => (0, at + rest),
-                ..TILE => (1, at + LANES),
-                _ => (VECTORS, at + TILE),
-            };
-            let out = if out.is_empty() { &mut spare[..next - at] } else { &mut out[at..next] };
-            // SAFETY: columns `at..next` of `state` and `v` exist, and `out` has so many.
+        for (at, count) in tiles(width) {
+            let out = if out.is_empty() { &mut spare[..count] } else { &mut out[at..at + count] };
+            // SAFETY: columns `at..at + count` of `state` and `v` exist, and `out` has so many.
             unsafe {
                 let state = state.as_mut_ptr().add(at);
                 let v = v.as_ptr().add(at);
                 match count {
-                    0 => columns_one_by_one::<S>((query, key), (alpha, beta), v, state, width, out),
-                    1 => columns::<S, 1>((query, key), (alpha, beta), v, state, width, out.as_mut_ptr()),
-                    _ => columns::<S, VECTORS>((query, key), (alpha, beta), v, state, width, out.as_mut_ptr()),
+                    TILE => columns::<S, VECTORS>((query, key), (alpha, beta), v, state, width, out.as_mut_ptr()),
+                    LANES => columns::<S, 1>((query, key), (alpha, beta), v, state, width, out.as_mut_ptr()),
+                    _ => columns_one_by_one::<S>((query, key), (alpha, beta), v, state, width, out),
                 }
             }
-            at = next;
         }
     }
 }

@@ -4,7 +4,7 @@
 use kapitsa_ops::state::HostStates;
 use kapitsa_ops::{Batch, Mamba2, MambaShape};
 
-use super::{Rows, Scan, Scratch};
+use super::{Rows, Scan, Scratch, TILE, VECTORS, tiles};
 use crate::isa::{Isa, Kernel};
 use crate::pool::Pool;
 use crate::shared::SharedOut;
@@ -52,34 +52,23 @@ struct Step<'a> {
     out: &'a mut [f32],
 }
 
-/// Vectors of elements that are in registers at a time.
-const VECTORS: usize = 4;
-const TILE: usize = VECTORS * LANES;
-
 impl Kernel for Step<'_> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let Step { moved, b, c, keep, state, out } = self;
         let width = moved.len();
         let mut spare = [0.0; TILE];
-        let mut at = 0;
-        while at < width {
-            let (count, next) = match width - at {
-                rest @ ..LANES => (0, at + rest),
-                ..TILE => (1, at + LANES),
-                _ => (VECTORS, at + TILE),
-            };
-            let out = if out.is_empty() { &mut spare[..next - at] } else { &mut out[at..next] };
-            // SAFETY: columns `at..next` of `state` and `moved` exist, and `out` has so many.
+        for (at, count) in tiles(width) {
+            let out = if out.is_empty() { &mut spare[..count] } else { &mut out[at..at + count] };
+            // SAFETY: columns `at..at + count` of `state` and `moved` exist, and `out` has so many.
             unsafe {
                 let (state, moved) = (state.as_mut_ptr().add(at), moved.as_ptr().add(at));
                 match count {
-                    0 => columns_one_by_one::<S>((b, c), keep, moved, state, width, out),
-                    1 => columns::<S, 1>((b, c), keep, moved, state, width, out.as_mut_ptr()),
-                    _ => columns::<S, VECTORS>((b, c), keep, moved, state, width, out.as_mut_ptr()),
+                    TILE => columns::<S, VECTORS>((b, c), keep, moved, state, width, out.as_mut_ptr()),
+                    LANES => columns::<S, 1>((b, c), keep, moved, state, width, out.as_mut_ptr()),
+                    _ => columns_one_by_one::<S>((b, c), keep, moved, state, width, out),
                 }
             }
-            at = next;
         }
     }
 }

@@ -14,6 +14,7 @@ use kapitsa_ops::{Batch, Walk};
 use crate::memory::hold;
 use crate::pool::Pool;
 use crate::shared::SharedOut;
+use crate::simd::LANES;
 
 pub(crate) use conv::conv;
 pub(crate) use delta::delta;
@@ -42,6 +43,26 @@ struct Worker {
     state: Vec<f32>,
     /// A row's query and key, scaled.
     keys: Vec<f32>,
+}
+
+/// Vectors of a state's columns that are in registers at a time.
+const VECTORS: usize = 4;
+const TILE: usize = VECTORS * LANES;
+
+/// Cuts `width` columns into tiles, then vectors, then what is left: where each begins, and how many columns it has.
+#[inline(always)]
+fn tiles(width: usize) -> impl Iterator<Item = (usize, usize)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let count = match width - at {
+            0 => return None,
+            rest @ 1..LANES => rest,
+            LANES..TILE => LANES,
+            _ => TILE,
+        };
+        at += count;
+        Some((at - count, count))
+    })
 }
 
 /// A scan of `heads` states of `len` values each: recurrent op `index`.

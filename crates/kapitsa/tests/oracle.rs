@@ -4,9 +4,8 @@ mod common;
 
 use std::path::Path;
 
-use common::{close, ids};
-use kapitsa::{Engine, OpenOptions, SamplingOptions, open_engine};
-use kapitsa_engine::{Event, Request};
+use common::{check_greedy, close, ids};
+use kapitsa::{Engine, OpenOptions, open_engine};
 use kapitsa_ops::Tap;
 use kapitsa_testkit::fixtures::{RawTensor, safetensors_raw_file};
 use kapitsa_testkit::{Tensors, convert, fixture};
@@ -77,7 +76,7 @@ fn check_engine(case: &str, engine: &Engine, expected: &Tensors, atol: f32) {
         // Of the third sequence there are logits only.
         let least = if sequence == "seq2" { 0 } else { engine.model().layers + 2 };
         assert!(compared >= least, "{case} {sequence}: only {compared} tensors compared");
-        check_greedy(case, sequence, engine, &prompt, expected, atol);
+        check_greedy(case, engine, (&prompt, vec![]), expected, sequence, atol);
     }
 }
 
@@ -95,38 +94,6 @@ fn check_experts(what: &str, chosen: &[f32], weights: &[f32], expected: &Tensors
         assert_eq!(found, order.iter().map(|c| c.0).collect::<Vec<_>>(), "{what} row {row}");
         close(what, &weights[range], &order.iter().map(|c| c.1).collect::<Vec<_>>(), atol);
     }
-}
-
-fn check_greedy(case: &str, sequence: &str, engine: &Engine, prompt: &[u32], expected: &Tensors, atol: f32) {
-    let greedy = ids(expected, &format!("{sequence}.greedy_ids"));
-    let request = Request {
-        prompt: prompt.to_vec(),
-        images: vec![],
-        sampling: SamplingOptions { temperature: 0.0, ..Default::default() },
-        stop_tokens: vec![],
-        max_tokens: Some(greedy.len()),
-        logprobs: None,
-        constraint: None,
-    };
-    let mut generation = engine.submit(request).unwrap();
-    let mut reply = vec![];
-    while let Some(event) = generation.recv() {
-        if let Event::Token { id, .. } = event {
-            reply.push(id);
-        }
-    }
-    assert_eq!(reply, greedy, "{case} {sequence}");
-    // The logits behind each greedy token: the last prompt row, then a row for each token but the last.
-    let all: Vec<u32> = prompt.iter().chain(&greedy[..greedy.len() - 1]).copied().collect();
-    let logits = engine.logits(&all, &[]).unwrap().logits;
-    let vocab = engine.model().vocab;
-    let behind = &logits[(prompt.len() - 1) * vocab..];
-    close(
-        &format!("{case} {sequence}.greedy_logits"),
-        behind,
-        &expected.f32(&format!("{sequence}.greedy_logits")),
-        atol,
-    );
 }
 
 /// Puzzle checkpoints describe each layer by itself.

@@ -4,10 +4,10 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{close, ids, run, runner, sequence};
-use kapitsa::{Engine, OpenOptions, SamplingOptions, open_engine};
+use common::{check_greedy, close, ids, run, runner, sequence};
+use kapitsa::{Engine, OpenOptions, open_engine};
 use kapitsa_cpu::{Activations, Cpu, CpuOptions};
-use kapitsa_engine::{Event, Image, Request};
+use kapitsa_engine::Image;
 use kapitsa_models::VisionTower;
 use kapitsa_ops::kv::KvLayout;
 use kapitsa_ops::{Backend, Batch, Capacity, Outputs, Recorder, Tap};
@@ -132,30 +132,7 @@ fn prompts_with_images() {
             let key = format!("img.hidden.{layer:02}");
             close(&format!("{case} {key}"), found, &expected.f32(&key), ATOL);
         }
-        let greedy = ids(&expected, "img.greedy_ids");
-        let request = Request {
-            prompt: prompt.clone(),
-            images: images.clone(),
-            sampling: SamplingOptions { temperature: 0.0, ..Default::default() },
-            stop_tokens: vec![],
-            max_tokens: Some(greedy.len()),
-            logprobs: None,
-            constraint: None,
-        };
-        let mut generation = engine.submit(request).unwrap();
-        let mut reply = vec![];
-        while let Some(event) = generation.recv() {
-            match event {
-                Event::Token { id, .. } => reply.push(id),
-                Event::Failed(error) => panic!("{case}: {error}"),
-                _ => {}
-            }
-        }
-        assert_eq!(reply, greedy, "{case}");
-        let all: Vec<u32> = prompt.iter().chain(&greedy[..greedy.len() - 1]).copied().collect();
-        let logits = engine.logits_with_images(&all, images, &[]).unwrap().logits;
-        let behind = &logits[(prompt.len() - 1) * engine.model().vocab..];
-        close(&format!("{case} img.greedy_logits"), behind, &expected.f32("img.greedy_logits"), ATOL);
+        check_greedy(case, &engine, (&prompt, images), &expected, "img", ATOL);
     }
 }
 

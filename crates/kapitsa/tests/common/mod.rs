@@ -4,7 +4,8 @@
 use std::path::Path;
 
 use kapitsa_cpu::{Activations, Cpu, CpuOptions};
-use kapitsa_engine::Runner;
+use kapitsa_engine::sample::SamplingOptions;
+use kapitsa_engine::{Engine, Event, Image, Request, Runner};
 use kapitsa_ops::kv::{KvLayout, PageId};
 use kapitsa_ops::state::StateId;
 use kapitsa_ops::{Batch, Outputs, SequenceContext, Tap};
@@ -61,4 +62,41 @@ pub(crate) fn run(runner: &mut Runner, context: &mut SequenceContext, tokens: &[
         context.cached += tokens.len();
     }
     outputs
+}
+
+/// A prompt, with its images, goes on as the reference's `key` does, with the same logits.
+pub(crate) fn check_greedy(
+    what: &str,
+    engine: &Engine,
+    (prompt, images): (&[u32], Vec<Image>),
+    expected: &Tensors,
+    key: &str,
+    atol: f32,
+) {
+    let greedy = ids(expected, &format!("{key}.greedy_ids"));
+    let request = Request {
+        prompt: prompt.to_vec(),
+        images: images.clone(),
+        sampling: SamplingOptions { temperature: 0.0, ..Default::default() },
+        stop_tokens: vec![],
+        max_tokens: Some(greedy.len()),
+        logprobs: None,
+        constraint: None,
+    };
+    let mut generation = engine.submit(request).unwrap();
+    let mut reply = vec![];
+    while let Some(event) = generation.recv() {
+        match event {
+            Event::Token { id, .. } => reply.push(id),
+            Event::Failed(error) => panic!("{what}: {error}"),
+            _ => {}
+        }
+    }
+    assert_eq!(reply, greedy, "{what} {key}");
+    // The logits behind each greedy token: the last prompt row, then a row for each token but the last.
+    let all: Vec<u32> = prompt.iter().chain(&greedy[..greedy.len() - 1]).copied().collect();
+    let logits = engine.logits_with_images(&all, images, &[]).unwrap().logits;
+    let behind = &logits[(prompt.len() - 1) * engine.model().vocab..];
+    let key = format!("{key}.greedy_logits");
+    close(&format!("{what} {key}"), behind, &expected.f32(&key), atol);
 }

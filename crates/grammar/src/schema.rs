@@ -280,7 +280,8 @@ impl<'a> Reader<'a> {
                     Value::Object(schemas)
                 }
                 "prefixItems" | "items" if value.is_array() => {
-                    Value::Array(self.list(value.as_array().expect("a list"), place, key, None, depth)?)
+                    let schemas = value.as_array().map_or(&[][..], Vec::as_slice);
+                    Value::Array(self.list(schemas, place, key, None, depth)?)
                 }
                 "items" | "additionalItems" | "additionalProperties" => {
                     self.schema(value, &format!("{place}/{key}"), None, depth + 1)?
@@ -358,8 +359,10 @@ impl<'a> Reader<'a> {
             out.insert(key.clone(), found);
         }
         if !more.is_empty() {
-            let all = out.entry("allOf").or_insert_with(|| json!([]));
-            all.as_array_mut().expect("a list").append(&mut more);
+            if let Some(Value::Array(all)) = out.get_mut("allOf") {
+                more.splice(0..0, std::mem::take(all));
+            }
+            out.insert("allOf".into(), more.into());
         }
         Ok(Value::Object(out))
     }

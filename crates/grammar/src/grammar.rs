@@ -110,11 +110,19 @@ impl Grammar {
         self.repeat(0, Some(1))
     }
 
-    /// Free text in which each `trigger` begins a call: `body` follows it. Any number of calls; after the last may come
-    /// text again.
-    pub fn text_with_calls(trigger: &str, body: Grammar) -> Self {
-        let call = Grammar::concat([Grammar::text_until(trigger), body]);
-        Grammar::concat([call.repeat(0, None), Grammar::text_without(&[trigger])])
+    /// Free text with any number of calls in it: each trigger begins a call, and its body follows. The text before a trigger
+    /// has none of the triggers in it, so the one that ends first counts; of two bodies with the same trigger, either may
+    /// follow. After the last call may come text again. An empty trigger begins nothing.
+    pub fn text_with_calls(calls: impl IntoIterator<Item = (String, Grammar)>) -> Self {
+        let calls: Vec<(String, Grammar)> = calls.into_iter().filter(|(trigger, _)| !trigger.is_empty()).collect();
+        let triggers: Vec<&str> = calls.iter().map(|(trigger, _)| trigger.as_str()).collect();
+        let text = Grammar::text_without(&triggers);
+        if calls.is_empty() {
+            return text;
+        }
+        // All `text_until` are followed at once and the first to be complete ends the others, so none passes a trigger.
+        let call = |(trigger, body): (String, Grammar)| Grammar::concat([Grammar::text_until(&trigger), body]);
+        Grammar::concat([Grammar::choice(calls.into_iter().map(call)).repeat(0, None), text])
     }
 
     /// As grammars of `llguidance`, the first of which is the whole. `control_token` finds the ids of control tokens.

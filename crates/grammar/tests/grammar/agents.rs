@@ -35,7 +35,7 @@ fn the_tools_of_an_agent_make_one_grammar() {
             Grammar::literal("}</tool_call>"),
         ])
     });
-    let grammar = Grammar::text_with_calls("<tool_call>", Grammar::choice(tools));
+    let grammar = Grammar::text_with_calls([("<tool_call>".to_owned(), Grammar::choice(tools))]);
     let compiled = model.compile(&grammar).unwrap();
     for seed in 0..5 {
         walk(model, &compiled, 50, &mut fastrand::Rng::with_seed(seed));

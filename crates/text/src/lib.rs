@@ -16,5 +16,5 @@ pub use detokenizer::Detokenizer;
 pub use error::TextError;
 pub use prompt::Prompt;
 pub use stop::{StopMatcher, StopStep};
-pub use template::{ChatTemplate, LocalTime, Message, RenderOptions};
+pub use template::{ChatTemplate, LocalTime, Message, RenderOptions, TEXT_INPUT, call_arguments};
 pub use tokenizer::{GgufVocabulary, Specials, Tokenizer};

@@ -12,8 +12,8 @@ use crate::{prompt::Prompt, tokenizer::Tokenizer};
 const OPEN: char = '\u{fdd0}';
 const CLOSE: char = '\u{fdd1}';
 
-/// Deeper JSON than any parser would have let in.
-const MAX_DEPTH: usize = 128;
+/// Deeper JSON than any parser would have let in: 128 levels of a call's arguments, in a message.
+const MAX_DEPTH: usize = 160;
 
 /// Converts JSON values for the template, marking strings.
 pub(super) struct Marker<'a> {

@@ -19,8 +19,28 @@ pub struct Message {
     pub fields: Map<String, Value>,
 }
 
-/// Names that thinking goes by; templates read the first or the second.
-const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
+/// Names that thinking goes by, in APIs and in templates.
+const THINKING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
+
+/// The parameter that text is given as where a call must have an object.
+pub const TEXT_INPUT: &str = "input";
+
+/// The arguments of a tool call in the one form of them, whatever a client made of what the model wrote: an object with its keys in
+/// the order sent, also if it came as JSON text; the empty object if there is nothing. Keys are not sorted: some clients do that,
+/// others put defaults first, and no order undoes both. What is no object is text.
+pub fn call_arguments(arguments: &Value) -> Value {
+    let empty = || Value::Object(Map::new());
+    match arguments {
+        Value::Null => empty(),
+        Value::Object(_) => arguments.clone(),
+        Value::String(text) if text.trim().is_empty() => empty(),
+        Value::String(text) => match serde_json::from_str(text) {
+            Ok(object @ Value::Object(_)) => object,
+            _ => arguments.clone(),
+        },
+        other => other.to_string().into(),
+    }
+}
 
 impl Message {
     /// A message of text.
@@ -51,10 +71,18 @@ impl Message {
         }
     }
 
+    /// What was thought before the message, under any of the names of thinking; `None` if that is blank.
+    pub fn thinking(&self) -> Option<&str> {
+        let mut texts = THINKING.iter().filter_map(|name| self.fields.get(*name)?.as_str());
+        texts.find(|text| !text.trim().is_empty())
+    }
+
     /// The message as an object in canonical form. Fields that are null or an empty list of tool calls are left out,
     /// absent or null or empty content is the empty string, a list of text parts is one string (parts joined by line
-    /// breaks), arguments of tool calls that are JSON text are parsed, thinking has both names in use.
-    pub(super) fn for_template(&self, knows_developer: bool) -> Map<String, Value> {
+    /// breaks), arguments of tool calls are as [`call_arguments`] has them, thinking has all names in use or none.
+    ///
+    /// `takes_text`: whether arguments can be text; it is asked for only if some are.
+    pub(super) fn for_template(&self, knows_developer: bool, takes_text: &dyn Fn() -> bool) -> Map<String, Value> {
         let mut object = Map::new();
         let role = if self.role == "developer" && !knows_developer { "system" } else { &self.role };
         object.insert("role".to_owned(), role.into());
@@ -64,15 +92,14 @@ impl Message {
                 (_, Value::Null) => {}
                 ("tool_calls", Value::Array(calls)) if calls.is_empty() => {}
                 ("tool_calls", Value::Array(calls)) => {
-                    object.insert(name.clone(), calls.iter().map(tool_call).collect());
+                    object.insert(name.clone(), calls.iter().map(|call| tool_call(call, takes_text)).collect());
                 }
+                (name, _) if THINKING.contains(&name) => {}
                 _ => drop(object.insert(name.clone(), value.clone())),
             }
         }
-        if let Some(thinking) = REASONING.iter().find_map(|name| object.get(*name)).cloned() {
-            for name in &REASONING[..2] {
-                object.entry(*name).or_insert_with(|| thinking.clone());
-            }
+        if let Some(thinking) = self.thinking() {
+            object.extend(THINKING.map(|name| (name.to_owned(), thinking.into())));
         }
         object
     }
@@ -98,25 +125,30 @@ fn content(content: &Value) -> Value {
     }
 }
 
-/// Templates expect the arguments as an object; the OpenAI API has them as JSON text. Text that is not JSON stays text.
-fn tool_call(call: &Value) -> Value {
-    let mut call = call.clone();
-    let parse = |holder: &mut Map<String, Value>| {
-        if let Some(Value::String(text)) = holder.get("arguments") {
-            let parsed = match text.trim() {
-                "" => Ok(Value::Object(Map::new())),
-                text => serde_json::from_str(text),
-            };
-            if let Ok(arguments @ Value::Object(_)) = parsed {
-                holder.insert("arguments".to_owned(), arguments);
-            }
+/// A call with its arguments in the one form, as an object where the template has no place for text.
+fn tool_call(call: &Value, takes_text: &dyn Fn() -> bool) -> Value {
+    let Value::Object(call) = call else { return call.clone() };
+    match call.get("function") {
+        Some(Value::Object(function)) => {
+            let mut call = call.clone();
+            call.insert("function".to_owned(), named(function, takes_text).into());
+            call.into()
         }
-    };
-    if let Value::Object(call) = &mut call {
-        parse(call);
-        if let Some(Value::Object(function)) = call.get_mut("function") {
-            parse(function);
-        }
+        _ => named(call, takes_text).into(),
     }
-    call
+}
+
+/// Name and arguments in this order, then what else is there: some templates write all of it, as it comes.
+fn named(function: &Map<String, Value>, takes_text: &dyn Fn() -> bool) -> Map<String, Value> {
+    let mut arguments = call_arguments(function.get("arguments").unwrap_or(&Value::Null));
+    if arguments.is_string() && !takes_text() {
+        arguments = Map::from_iter([(TEXT_INPUT.to_owned(), arguments)]).into();
+    }
+    let mut named = Map::new();
+    named.extend(function.get("name").map(|name| ("name".to_owned(), name.clone())));
+    named.insert("arguments".to_owned(), arguments);
+    for (name, value) in function {
+        named.entry(name).or_insert_with(|| value.clone());
+    }
+    named
 }

@@ -10,12 +10,16 @@ mod message;
 mod python;
 mod tojson;
 
-use std::io;
+use std::{io, sync::OnceLock};
 
 use minijinja::{Environment, ErrorKind, Value, syntax::SyntaxConfig};
 use serde::Deserialize;
+use serde_json::json;
 
-pub use self::{date::LocalTime, message::Message};
+pub use self::{
+    date::LocalTime,
+    message::{Message, TEXT_INPUT, call_arguments},
+};
 use crate::{error::TextError, prompt::Prompt, tokenizer::Tokenizer};
 
 /// Templates are a few kilobytes; the largest known one has 30.
@@ -64,6 +68,8 @@ pub struct ChatTemplate {
     environment: Environment<'static>,
     source: String,
     has_tool_use: bool,
+    /// Whether arguments of a call can be text; found out when one is.
+    takes_text: OnceLock<bool>,
 }
 
 /// What a template is given besides the messages.
@@ -113,7 +119,8 @@ impl ChatTemplate {
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
         environment.set_recursion_limit(200);
         python::install(&mut environment);
-        let mut template = Self { environment, source: String::new(), has_tool_use: false };
+        let mut template =
+            Self { environment, source: String::new(), has_tool_use: false, takes_text: OnceLock::new() };
         template.compile(MAIN, source)?;
         template.source = source.to_owned();
         Ok(template)
@@ -150,6 +157,7 @@ impl ChatTemplate {
     pub fn with_tool_use(mut self, source: &str) -> Result<Self, TextError> {
         self.compile(TOOL_USE, source)?;
         self.has_tool_use = true;
+        self.takes_text = OnceLock::new();
         self.source.push('\n');
         self.source.push_str(source);
         Ok(self)
@@ -182,17 +190,43 @@ impl ChatTemplate {
     /// Renders messages into a prompt.
     ///
     /// The same arguments always give the same bytes. Before rendering, messages are put into the one form that templates
-    /// agree on: absent fields instead of null ones, `content` always there, arguments of tool calls as objects,
+    /// agree on: absent fields instead of null ones, `content` always there, arguments of tool calls as objects (see
+    /// [`call_arguments`]; text is the object `{"input": text}` for a template that fails on text or leaves it out),
     /// `developer` as `system` where the template does not know it.
     ///
     /// # Errors
     /// If the template refuses the messages, fails on them, or runs past its limits.
     pub fn render(&self, messages: &[Message], options: &RenderOptions<'_>) -> Result<Prompt, TextError> {
+        self.render_for(messages, options, &|| *self.takes_text.get_or_init(|| self.shows_text()))
+    }
+
+    /// Whether the template writes arguments of a call that are text.
+    fn shows_text(&self) -> bool {
+        const TEXT: &str = "text in place of an object";
+        let function = json!({"name": "f", "arguments": TEXT});
+        let call = json!({"id": "000000000", "type": "function", "function": function});
+        let mut assistant = Message::assistant("");
+        assistant.fields.insert("tool_calls".to_owned(), json!([call]));
+        let mut result = Message::new("tool", "r");
+        result.fields.insert("tool_call_id".to_owned(), "000000000".into());
+        let schema = json!({"type": "object", "properties": {}});
+        let tool = json!({"type": "function", "function": {"name": "f", "description": "f", "parameters": schema}});
+        let options = RenderOptions { tools: Some(json!([tool])), ..RenderOptions::default() };
+        let prompt = self.render_for(&[Message::user("q"), assistant, result], &options, &|| true);
+        prompt.is_ok_and(|prompt| prompt.text.contains(TEXT))
+    }
+
+    fn render_for(
+        &self,
+        messages: &[Message],
+        options: &RenderOptions<'_>,
+        takes_text: &dyn Fn() -> bool,
+    ) -> Result<Prompt, TextError> {
         let knows_developer = self.source.contains("developer");
         let mut input = mark::Marker::new(options.tokenizer);
         let mut values = Vec::with_capacity(messages.len());
         for (index, message) in messages.iter().enumerate() {
-            let object = message.for_template(knows_developer);
+            let object = message.for_template(knows_developer, takes_text);
             // An assistant's own text may hold the markers that its template cuts it at.
             let markers = message.role != "assistant";
             let value = input.value(&serde_json::Value::Object(object), markers);

@@ -48,23 +48,117 @@ fn families_equal_the_reference() {
     }
 }
 
+/// Names and templates of the families.
+fn families(data: &Value) -> impl Iterator<Item = (&String, &str)> {
+    let families = data["families"].as_object().unwrap();
+    families.iter().map(|(name, family)| (name, family["template"].as_str().unwrap()))
+}
+
+/// A question, a message of the assistant with one call, and the result.
+fn one_call(arguments: Option<Value>, content: Option<Value>) -> Value {
+    let mut call = json!({"id": "abcdefghi", "type": "function", "function": {"name": "ls"}});
+    if let Some(arguments) = arguments {
+        call["function"]["arguments"] = arguments;
+    }
+    let mut message = json!({"role": "assistant", "tool_calls": [call], "name": null});
+    if let Some(content) = content {
+        message["content"] = content;
+    }
+    json!([{"role": "user", "content": "x"}, message, {"role": "tool", "tool_call_id": "abcdefghi", "content": "y"}])
+}
+
 #[test]
 fn absent_null_and_empty_content_render_alike() {
-    let source = json("templates.json")["families"]["qwen3-like"]["template"].as_str().unwrap().to_owned();
-    let call = json!([{"id": "1", "type": "function", "function": {"name": "ls", "arguments": "{\"a\": 1}"}}]);
-    let render_with = |content: Option<Value>| {
-        let mut message = json!({"role": "assistant", "tool_calls": call.clone(), "name": null});
-        if let Some(content) = content {
-            message["content"] = content;
+    let data = json("templates.json");
+    let variables = json!({"bos_token": "", "eos_token": "", "tools": data["variables"]["tools"]});
+    for (name, template) in families(&data).filter(|(_, template)| template.contains("tool_calls")) {
+        let with = |content| {
+            let messages = one_call(Some(json!("{\"a\": 1}")), content);
+            render(template, &messages, &variables).unwrap_or_else(|error| panic!("{name}: {error}")).text
+        };
+        let want = with(None);
+        assert!(want.contains("ls") && !want.contains("None") && !want.contains("null"), "{name}: {want}");
+        for content in [Value::Null, "".into(), json!([]), json!([{"type": "text", "text": ""}])] {
+            assert_eq!(with(Some(content)), want, "{name}");
         }
-        render(&source, &json!([{"role": "user", "content": "x"}, message]), &json!({})).unwrap().text
-    };
-    let want = render_with(None);
-    assert!(want.contains(r#"{"name": "ls", "arguments": {"a": 1}}"#), "{want}");
-    for content in [Value::Null, "".into(), json!([]), json!([{"type": "text", "text": ""}])] {
-        assert_eq!(render_with(Some(content)), want);
     }
-    assert!(!want.contains("None") && !want.contains("null"));
+}
+
+#[test]
+fn arguments_have_one_form_whoever_wrote_them() {
+    let data = json("templates.json");
+    let variables = json!({"bos_token": "", "eos_token": "", "tools": data["variables"]["tools"]});
+    for (name, template) in families(&data).filter(|(_, template)| template.contains("tool_calls")) {
+        let with = |arguments: Option<Value>| {
+            let prompt = render(template, &one_call(arguments, None), &variables);
+            prompt.unwrap_or_else(|error| panic!("{name}: {error}")).text
+        };
+        // As sent, re-serialised, parsed. The order of keys stays.
+        let want = with(Some(json!({"path": "é/x", "every": true, "deep": {"b": [1, 2.5], "a": null}})));
+        let (path, every) = (want.find("path").unwrap(), want.find("every").unwrap());
+        assert!(path < every, "{name}: {want}");
+        for text in [
+            r#"{"path":"é/x","every":true,"deep":{"b":[1,2.5],"a":null}}"#,
+            "{ \"path\" : \"\\u00e9/x\",\n \"every\": true, \"deep\": {\"b\": [1, 2.50], \"a\": null} }\n",
+        ] {
+            assert_eq!(with(Some(text.into())), want, "{name}");
+        }
+        let nothing = with(Some(json!({})));
+        for arguments in [None, Some(Value::Null), Some("".into()), Some(" \n".into()), Some("{ }".into())] {
+            assert_eq!(with(arguments), nothing, "{name}");
+        }
+        // What is no object is there all the same, as text.
+        for text in ["{", "broken", "[1, 2]", "\"quoted\"", "5", "null", "{'a': 1}", "{\"a\": 1} {"] {
+            let prompt = with(Some(text.into()));
+            let escaped = text.replace('"', "\\\"");
+            assert!(prompt.contains(text) || prompt.contains(&escaped), "{name}: {prompt}");
+            assert_ne!(prompt, nothing, "{name}");
+        }
+        assert_eq!(with(Some(json!([1, 2]))), with(Some("[1,2]".into())), "{name}");
+        assert_eq!(with(Some(json!(5))), with(Some("5".into())), "{name}");
+        // As deep as a parser takes it.
+        let deep = format!("{}{{\"a\":1}}{}", "{\"a\":".repeat(126), "}".repeat(126));
+        assert!(with(Some(deep.into())).len() > 500, "{name}");
+    }
+}
+
+#[test]
+fn text_goes_where_the_template_has_a_place_for_it() {
+    let data = json("templates.json");
+    let template = |name: &str| data["families"][name]["template"].as_str().unwrap();
+    let with = |name: &str| render(template(name), &one_call(Some("{broken".into()), None), &json!({})).unwrap().text;
+    assert!(with("qwen3-like").contains(r#""arguments": {broken}"#), "{}", with("qwen3-like"));
+    assert!(with("qwen2.5-like").contains(r#""arguments": "{broken"}"#), "{}", with("qwen2.5-like"));
+    for name in ["qwen3-coder-like", "qwen3.5-like"] {
+        assert!(with(name).contains("<parameter=input>\n{broken\n</parameter>"), "{}", with(name));
+    }
+    assert!(with("glm-like").contains("<arg_key>input</arg_key>\n<arg_value>{broken</arg_value>"));
+}
+
+#[test]
+fn thinking_is_the_same_under_any_name_and_blank_thinking_is_none() {
+    let data = json("templates.json");
+    for (name, template) in families(&data).filter(|(_, template)| template.contains("reasoning_content")) {
+        let with = |fields: Value| {
+            let mut message = json!({"role": "assistant", "content": "a"});
+            message.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            render(template, &json!([{"role": "user", "content": "x"}, message]), &json!({})).unwrap().text
+        };
+        let (want, none) = (with(json!({"reasoning_content": "why"})), with(json!({})));
+        assert!(want.contains("why") && !none.contains("why"), "{name}: {want}");
+        for other in [
+            json!({"reasoning": "why"}),
+            json!({"thinking": "why"}),
+            json!({"reasoning_content": "", "reasoning": "why"}),
+        ] {
+            assert_eq!(with(other), want, "{name}");
+        }
+        for blank in
+            [json!({"reasoning_content": ""}), json!({"reasoning": null}), json!({"reasoning": " \n", "thinking": []})]
+        {
+            assert_eq!(with(blank), none, "{name}");
+        }
+    }
 }
 
 #[test]
@@ -81,7 +175,7 @@ fn messages_are_put_in_one_form() {
     assert_eq!(lines[0], "{'role': 'system', 'content': 'a\\nb'}");
     assert_eq!(
         lines[1],
-        "{'role': 'assistant', 'content': '', 'reasoning': 'r', 'reasoning_content': 'r', 'thinking': 'r'}"
+        "{'role': 'assistant', 'content': '', 'reasoning_content': 'r', 'thinking': 'r', 'reasoning': 'r'}"
     );
     let calls = "[{'function': {'name': 'f', 'arguments': '{broken'}}, {'name': 'g', 'arguments': {}}]";
     assert_eq!(lines[2], format!("{{'role': 'assistant', 'content': '', 'tool_calls': {calls}}}"));
@@ -256,5 +350,5 @@ fn deep_values_do_not_overflow_the_stack() {
     assert!(ChatTemplate::new("x").unwrap().render(&[], &options).is_err());
     let message = Message { content: deep, ..Message::user("") };
     let error = ChatTemplate::new("x").unwrap().render(&[message], &RenderOptions::default()).unwrap_err();
-    assert_eq!(error.to_string(), "message 0: is nested more than 128 deep");
+    assert_eq!(error.to_string(), "message 0: is nested more than 160 deep");
 }

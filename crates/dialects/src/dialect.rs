@@ -1,6 +1,7 @@
 //! The dialects that are known. A new one is a file and a row in each match here.
 
 use crate::answer::{Opening, Place};
+use crate::form::Form;
 use crate::look::{Cursor, Look};
 use crate::{glm, hermes, plain, qwen};
 
@@ -37,6 +38,16 @@ impl Dialect {
             () if template.contains("<tool_call>") => Some(Self::HermesJson),
             () if template.split(|c| !is_word(c)).any(|word| word == "tools") => Some(Self::PlainJson),
             () => None,
+        }
+    }
+
+    /// How it writes a call.
+    pub fn form(self) -> &'static Form {
+        match self {
+            Self::HermesJson => &hermes::FORM,
+            Self::QwenXml => &qwen::FORM,
+            Self::Glm => &glm::FORM,
+            Self::PlainJson => &plain::FORM,
         }
     }
 

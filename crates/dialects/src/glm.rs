@@ -1,8 +1,22 @@
 //! `<tool_call>N\n<arg_key>K</arg_key>\n<arg_value>V</arg_value></tool_call>`.
 
 use crate::answer::{Body, Opening};
+use crate::form::{Arguments, Form};
 use crate::look::{Cursor, Look, or};
 use crate::parameters::{Parameters, Tags};
+
+pub(crate) const FORM: Form = Form {
+    before_name: "<tool_call>",
+    after_name: "\n",
+    arguments: Arguments::Tagged {
+        before_name: "<arg_key>",
+        after_name: "</arg_key>\n<arg_value>",
+        after_value: "</arg_value>\n",
+    },
+    after_arguments: "</tool_call>",
+    triggers: &["<tool_call>"],
+    between: Some("\n"),
+};
 
 const TAGS: Tags = Tags { call: open, key, closer: "</arg_value>", end: "</tool_call>", has_newlines: false };
 

@@ -2,7 +2,17 @@
 
 use crate::answer::{Body, Opening, Place};
 use crate::envelope::Envelope;
+use crate::form::{Arguments, Form};
 use crate::look::{Cursor, Look, Miss};
+
+pub(crate) const FORM: Form = Form {
+    before_name: "<tool_call>\n{\"name\": \"",
+    after_name: "\", \"arguments\": ",
+    arguments: Arguments::Json,
+    after_arguments: "}\n</tool_call>",
+    triggers: &["<tool_call>"],
+    between: Some("\n"),
+};
 
 pub(crate) fn open(at: &mut Cursor<'_>, place: Place) -> Look<Opening> {
     match place {

@@ -45,6 +45,7 @@ mod dialect;
 mod draft;
 mod envelope;
 mod event;
+mod form;
 mod glm;
 mod hermes;
 mod json;
@@ -58,4 +59,5 @@ mod schema;
 
 pub use dialect::Dialect;
 pub use event::{End, Event};
+pub use form::{Arguments, Form};
 pub use reader::{Reader, Tool};

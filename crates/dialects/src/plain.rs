@@ -2,7 +2,17 @@
 
 use crate::answer::{Body, Opening, Place};
 use crate::envelope::Envelope;
+use crate::form::{Arguments, Form};
 use crate::look::{Cursor, Look, Miss, is};
+
+pub(crate) const FORM: Form = Form {
+    before_name: "{\"name\": \"",
+    after_name: "\", \"parameters\": ",
+    arguments: Arguments::Json,
+    after_arguments: "}",
+    triggers: &[],
+    between: None,
+};
 
 pub(crate) fn open(at: &mut Cursor<'_>, place: Place) -> Look<Opening> {
     match place {

@@ -4,9 +4,23 @@
 
 use crate::answer::{Body, Opening, Place};
 use crate::arguments::Arguments;
+use crate::form::{self, Form};
 use crate::hermes;
 use crate::look::{Cursor, Look, is, or};
 use crate::parameters::{Parameters, Tags};
+
+pub(crate) const FORM: Form = Form {
+    before_name: "<tool_call>\n<function=",
+    after_name: ">\n",
+    arguments: form::Arguments::Tagged {
+        before_name: "<parameter=",
+        after_name: ">\n",
+        after_value: "\n</parameter>\n",
+    },
+    after_arguments: "</function>\n</tool_call>",
+    triggers: &["<tool_call>", "<function="],
+    between: Some("\n"),
+};
 
 const TAGS: Tags =
     Tags { call: function_call, key: parameter, closer: "</parameter>", end: "</function>", has_newlines: true };

@@ -5,8 +5,10 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+
 use common::{joined, read, tools};
-use kapitsa_dialects::{Dialect, End, Event, Reader};
+use kapitsa_dialects::{Arguments, Dialect, End, Event, Reader};
 
 struct Case<'a> {
     title: &'a str,
@@ -120,5 +122,39 @@ fn dialects_are_known_by_their_templates() {
         ("{{ message.tool_calls }} {{ toolset }}", None),
     ] {
         assert_eq!(Dialect::detect(template), expected, "{template}");
+    }
+}
+
+/// The call in the words of its dialect's form.
+fn written(dialect: Dialect, name: &str, parameters: &[(&str, &str)]) -> String {
+    let form = dialect.form();
+    let arguments = match form.arguments {
+        Arguments::Json => serde_json::to_string(&parameters.iter().copied().collect::<BTreeMap<_, _>>()).unwrap(),
+        Arguments::Tagged { before_name, after_name, after_value } => {
+            let one = |(name, value): &(&str, &str)| format!("{before_name}{name}{after_name}{value}{after_value}");
+            parameters.iter().map(one).collect()
+        }
+    };
+    [form.before_name, name, form.after_name, &arguments, form.after_arguments].concat()
+}
+
+#[test]
+fn what_a_form_writes_is_read_as_that_call() {
+    for dialect in common::DIALECTS {
+        let form = dialect.form();
+        assert!(form.triggers.first().is_none_or(|trigger| form.before_name.starts_with(trigger)), "{dialect:?}");
+        let call = written(dialect, "write", &[("content", "a\n\"b\" <c>"), ("path", "x")]);
+        let calls = form
+            .between
+            .map_or(call.clone(), |between| [call.as_str(), between, &written(dialect, "ls", &[])].concat());
+        let events = joined(read(dialect, &tools(), false, &[&calls], End::Stop));
+        let begins = events.iter().filter(|event| matches!(event, Event::CallBegins { .. })).count();
+        let ends = events.iter().filter(|event| matches!(event, Event::CallEnds { .. })).count();
+        let expected = 1 + usize::from(form.between.is_some());
+        assert_eq!((begins, ends), (expected, expected), "{dialect:?}: {events:?}");
+        let Event::CallArguments { json, .. } = &events[1] else { panic!("{dialect:?}: {events:?}") };
+        let json: serde_json::Value = serde_json::from_str(json).unwrap();
+        assert_eq!(json, serde_json::json!({ "content": "a\n\"b\" <c>", "path": "x" }), "{dialect:?}");
+        assert!(!events.iter().any(|event| matches!(event, Event::Content(_))), "{dialect:?}: {events:?}");
     }
 }

@@ -72,6 +72,17 @@ impl TokenSet {
     /// Adds tokens as bits, 32 ids a word, the lowest id in the lowest bit.
     pub fn extend_words(&mut self, words: &[u32]) {
         self.words.iter_mut().zip(words).for_each(|(word, more)| *word |= more);
+        self.cut();
+    }
+
+    /// Adds all tokens of the model.
+    pub fn fill(&mut self) {
+        self.words.fill(u32::MAX);
+        self.cut();
+    }
+
+    /// Keeps the rule for the bits from `vocab` on.
+    fn cut(&mut self) {
         if let Some(last) = self.words.last_mut().filter(|_| !self.vocab.is_multiple_of(32)) {
             *last &= (1 << (self.vocab % 32)) - 1;
         }
@@ -145,5 +156,7 @@ mod tests {
         set.extend_words(&[2, 0, u32::MAX, u32::MAX]);
         assert_eq!(tokens(&set), [0, 1, 32, 64, 65, 66, 67, 68, 69]);
         assert!(!set.contains(u32::MAX));
+        set.fill();
+        assert!(tokens(&set).into_iter().eq(0..70));
     }
 }

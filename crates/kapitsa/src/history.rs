@@ -8,8 +8,11 @@
 use kapitsa_text::{Message, Prompt, TextError};
 use serde_json::{Value, json};
 
+/// Puts a history into another form.
+type Form = fn(&[Message]) -> Vec<Message>;
+
 /// Forms of a history, from the nearest to what was sent.
-const FORMS: [fn(&[Message]) -> Vec<Message>; 4] = [<[Message]>::to_vec, system_first, merged, without_system];
+const FORMS: [Form; 4] = [<[Message]>::to_vec, system_first, merged, without_system];
 
 /// Renders the messages in the first form that the template takes.
 ///

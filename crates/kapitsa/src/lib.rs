@@ -23,7 +23,7 @@ pub use kapitsa_engine::sample::SamplingOptions;
 pub use kapitsa_engine::{Engine, EngineError, Image, MAX_TOP_LOGPROBS, Stats, StepTimes, TokenLogprob, TokenLogprobs};
 pub use kapitsa_hub as hub;
 pub use kapitsa_tensor::DType;
-pub use kapitsa_text::{LocalTime, Message, Specials, TextError, Tokenizer};
+pub use kapitsa_text::{LocalTime, Message, Specials, TextError, Tokenizer, call_arguments};
 pub use kapitsa_vision::{ImageError, ImageLimits};
 pub use llm::{Event, FinishReason, Listen, Llm, Reply, ReplyRequest, open_tokenizer};
 pub use memory::Memory;

@@ -15,7 +15,7 @@ use kapitsa_weights::Checkpoint;
 use crate::images::{ImageFile, Prompt, Vision};
 use crate::stream::{ReplyEvent, ReplyStream};
 use crate::text::Text;
-use crate::turn::{ImageData, ImageSource, TemplateInput, TurnRequest, TurnStream};
+use crate::turn::{ImageData, ImageSource, Prompts, TemplateInput, TurnPrompt, TurnRequest, TurnStream};
 use crate::{Error, OpenOptions, open};
 
 /// An open model with its tokenizer and chat template. Several threads can have it reply at the same time.
@@ -23,6 +23,7 @@ pub struct Llm {
     engine: Engine,
     text: Text,
     vision: Option<Vision>,
+    prompts: Prompts,
 }
 
 /// What to reply to, and how.
@@ -127,7 +128,7 @@ impl Llm {
             let text = text.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             let (text, engine) = (text?, engine?);
             let vision = engine.vision().map(|shape| Vision::load(&checkpoint, shape, &text.tokenizer)).transpose()?;
-            Ok(Llm { engine, text, vision })
+            Ok(Llm { engine, text, vision, prompts: Prompts::default() })
         })
     }
 
@@ -230,7 +231,7 @@ impl Llm {
         images: &[ImageFile],
         now: Option<LocalTime>,
     ) -> Result<usize, Error> {
-        let (tokens, _) = self.turn_tokens(request, images, now)?;
+        let TurnPrompt { tokens, .. } = self.turn_prompt(request, images, now)?;
         match &self.vision {
             Some(vision) => vision.count(&tokens, images),
             None if images.is_empty() => Ok(tokens.len()),
@@ -263,7 +264,8 @@ impl Llm {
         now: Option<LocalTime>,
         count: usize,
     ) -> Result<Vec<TurnStream>, Error> {
-        let (tokens, thinks) = self.turn_tokens(request, images, now)?;
+        let (prompt, thinks) = self.turn_tokens(request, images, now)?;
+        let tokens = self.prompts.note(prompt, &self.text.tokenizer);
         let first = ReplyRequest {
             prompt: self.with_images(tokens, images)?,
             sampling: request.sampling.over(self.default_sampling(), fastrand::u64(..)),
@@ -280,14 +282,28 @@ impl Llm {
         (0..count as u64).map(turn).collect()
     }
 
+    /// The prompt of a turn before images take their places, as [`start_turn`](Self::start_turn) has it.
+    ///
+    /// # Errors
+    /// As for [`start_turn`](Self::start_turn).
+    pub fn turn_prompt(
+        &self,
+        request: &TurnRequest,
+        images: &[ImageFile],
+        now: Option<LocalTime>,
+    ) -> Result<TurnPrompt, Error> {
+        Ok(self.turn_tokens(request, images, now)?.0)
+    }
+
     fn turn_tokens(
         &self,
         request: &TurnRequest,
         images: &[ImageFile],
         now: Option<LocalTime>,
-    ) -> Result<(Vec<u32>, bool), Error> {
+    ) -> Result<(TurnPrompt, bool), Error> {
         let input = TemplateInput::new(request, self.text.dialect().is_some());
-        self.text.turn_prompt(input, now).map_err(|error| no_place(error, images))
+        let (tokens, thinks) = self.text.turn_prompt(&input, now).map_err(|error| no_place(error, images))?;
+        Ok((TurnPrompt { input, tokens }, thinks))
     }
 
     /// The prompt of a text to be continued; no spelling in it is a control token.

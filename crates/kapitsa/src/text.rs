@@ -55,17 +55,17 @@ impl Text {
     /// Tokens of a conversation, up to where the assistant's next message begins.
     pub(crate) fn chat_prompt(&self, messages: &[Message], now: Option<LocalTime>) -> Result<Vec<u32>, Error> {
         let (messages, tools, variables) = (messages.to_vec(), Value::Null, Map::new());
-        Ok(self.turn_prompt(TemplateInput { messages, tools, variables }, now)?.0)
+        Ok(self.turn_prompt(&TemplateInput { messages, tools, variables }, now)?.0)
     }
 
     /// Tokens of the prompt of a turn, and whether it ends in thinking that the model goes on with.
-    pub(crate) fn turn_prompt(&self, input: TemplateInput, now: Option<LocalTime>) -> Result<(Vec<u32>, bool), Error> {
+    pub(crate) fn turn_prompt(&self, input: &TemplateInput, now: Option<LocalTime>) -> Result<(Vec<u32>, bool), Error> {
         let template = self.template.as_ref().ok_or(Error::NoTemplate)?;
         let options = RenderOptions {
             add_generation_prompt: true,
             tokenizer: Some(&self.tokenizer),
-            tools: Some(input.tools).filter(|tools| !tools.is_null()),
-            variables: input.variables,
+            tools: Some(&input.tools).filter(|tools| !tools.is_null()).cloned(),
+            variables: input.variables.clone(),
             now,
         };
         let prompt = history::render(&input.messages, |messages| template.render(messages, &options))?;

@@ -4,11 +4,14 @@
 //! client speaks.
 
 mod event;
+mod prefix;
 mod prompt;
 mod request;
 mod stream;
 
 pub use event::{TurnEnd, TurnEvent, TurnUsage};
+pub(crate) use prefix::Prompts;
+pub use prefix::{Cause, Difference, Part, TurnPrompt, difference};
 pub use prompt::TEXT_INPUT;
 pub(crate) use prompt::TemplateInput;
 pub use request::{

@@ -1,11 +1,13 @@
 //! The prompt of a turn: messages, tools and switches, in the form that a template takes.
 
-use kapitsa_text::Message;
+pub use kapitsa_text::TEXT_INPUT;
+use kapitsa_text::{Message, call_arguments};
 use serde_json::{Map, Value, json};
 
 use super::{Thinking, Tool, ToolChoice, ToolInput, TurnRequest};
 
 /// What a template is given.
+#[derive(Clone, Debug)]
 pub(crate) struct TemplateInput {
     pub(crate) messages: Vec<Message>,
     /// A list of functions; null if there are none to show.
@@ -31,7 +33,8 @@ impl TemplateInput {
     }
 }
 
-/// A tool as templates show it. One that takes text is shown with that text as its only parameter.
+/// A tool as templates show it. One that takes text is shown with that text as its only parameter, and calls of it in a history
+/// have that form, too. A schema keeps the order of its keys.
 fn shown(tool: &Tool) -> Value {
     let parameters = match &tool.input {
         ToolInput::Json { schema, .. } => schema.clone(),
@@ -50,10 +53,6 @@ fn shown(tool: &Tool) -> Value {
     function["parameters"] = parameters;
     json!({"type": "function", "function": function})
 }
-
-/// The parameter of a tool that takes text: the model is shown such a tool as one with an object for its input, and calls of it in a
-/// history have that form, too.
-pub const TEXT_INPUT: &str = "input";
 
 fn variables(thinking: &Thinking) -> Map<String, Value> {
     let mut variables = Map::new();
@@ -106,10 +105,7 @@ fn message_as_text(message: &Message) -> Message {
         ("assistant", Some(calls)) if !calls.is_empty() => {
             let written = calls.iter().map(|call| {
                 let function = call.get("function").unwrap_or(call);
-                let arguments = match &function["arguments"] {
-                    Value::String(text) => serde_json::from_str(text).unwrap_or_else(|_| text.clone().into()),
-                    other => other.clone(),
-                };
+                let arguments = call_arguments(&function["arguments"]);
                 format!("<tool_call>\n{}\n</tool_call>", json!({"name": function["name"], "arguments": arguments}))
             });
             let parts = Some(text()).filter(|text| !text.is_empty()).into_iter().chain(written);

@@ -11,7 +11,8 @@ use serde_json::Value;
 pub struct TurnRequest {
     /// What was said so far, the oldest first, in the form of chat templates: a tool call is
     /// `{"id", "type": "function", "function": {"name", "arguments"}}` in `tool_calls`, its result a message of role `tool` with
-    /// `tool_call_id`, thinking is `reasoning_content`, an image is a part `{"type": "image"}`.
+    /// `tool_call_id`, thinking is `reasoning_content` or `reasoning`, an image is a part `{"type": "image"}`. Arguments are an
+    /// object or text, as the client sent them: templates are given the one form of both ([`call_arguments`](crate::call_arguments)).
     pub messages: Vec<Message>,
     /// The images of these parts, in order.
     pub images: Vec<ImageSource>,

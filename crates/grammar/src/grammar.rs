@@ -8,8 +8,9 @@ use llguidance::regex_to_lark;
 use serde_json::Value;
 
 use crate::error::{GrammarError, first_line, shown};
-use crate::object;
+use crate::object::{self, MAX_PROPERTIES, Members};
 use crate::schema::Schema;
+use crate::tagged::{self, Tags};
 
 /// Which texts a reply may be. Knows no model yet: [`Vocabulary::compile`](crate::Vocabulary::compile) makes it ready.
 #[derive(Clone, Debug)]
@@ -24,9 +25,17 @@ enum Node {
     Lark(String),
     TextWithout(Vec<String>),
     TextUntil(String),
+    /// One lexeme that ends as soon as it can, by an expression of Lark for terminals.
+    Lazy(String),
+    /// Members that come at most once, and whether they are required.
+    OnceEach(Vec<(Grammar, bool)>),
     Concat(Vec<Grammar>),
     Choice(Vec<Grammar>),
-    Repeat { of: Box<Grammar>, min: usize, max: Option<usize> },
+    Repeat {
+        of: Box<Grammar>,
+        min: usize,
+        max: Option<usize>,
+    },
 }
 
 impl Grammar {
@@ -43,6 +52,26 @@ impl Grammar {
     /// or is larger than the limits. Keywords that only describe, and unknown ones, are ignored.
     pub fn json_schema(schema: &Value) -> Result<Self, GrammarError> {
         Ok(Grammar(Node::Schema(Arc::new(Schema::new(schema)?))))
+    }
+
+    /// The properties of a JSON object, each written between tags: `before_name`, the name as it is, `after_name`, the value,
+    /// `after_value`. One follows the other, with nothing before, between or after them but what the tags hold.
+    ///
+    /// A value that may be a string is one without quotes and escapes, up to the first occurrence of `after_value`; it is
+    /// held to `enum`, `const`, `pattern`, `format` and its lengths. Any other value is JSON that its schema accepts. A string
+    /// that is held to nothing may be any text, so whoever reads a value of which other types are allowed too has to tell
+    /// whether it is one of them.
+    ///
+    /// Required properties come in the schema's order, the others anywhere among them and at most once; with more than 60,
+    /// all come in the schema's order. Properties that are not declared are not written, unless none are: then there may be
+    /// any number, with names of letters, digits, `_`, `.` and `-`, unless `additionalProperties` is `false`.
+    ///
+    /// # Errors
+    /// As [`json_schema`](Self::json_schema) has; if the outermost schema has other keywords than `type`, `properties`,
+    /// `required` and `additionalProperties`, or is not one of an object; if a name or a constant holds the tag that comes
+    /// after it; and if a `pattern` for a text has `^` or `$` elsewhere than at its ends, or other look-around.
+    pub fn tagged_object(schema: &Value, tags: &Tags) -> Result<Self, GrammarError> {
+        tagged::object(schema, *tags)
     }
 
     /// Any JSON object.
@@ -125,6 +154,20 @@ impl Grammar {
         Grammar::concat([Grammar::choice(calls.into_iter().map(call)).repeat(0, None), text])
     }
 
+    pub(crate) fn of_schema(schema: Schema) -> Self {
+        Grammar(Node::Schema(Arc::new(schema)))
+    }
+
+    /// A text of an expression of Lark for terminals that ends as soon as it can.
+    pub(crate) fn lazy(expression: String) -> Self {
+        Grammar(Node::Lazy(expression))
+    }
+
+    /// Each at most once: those that are required in their order, others anywhere among them if there are not too many.
+    pub(crate) fn once_each(members: Vec<(Grammar, bool)>) -> Self {
+        Grammar(Node::OnceEach(members))
+    }
+
     /// As grammars of `llguidance`, the first of which is the whole. `control_token` finds the ids of control tokens.
     pub(crate) fn render(
         &self,
@@ -182,6 +225,12 @@ impl Lark<'_> {
                 self.rule(&format!("{name}[suffix={}]", quoted(stop)), "/(?s:.*)/");
                 name
             }
+            Node::Lazy(expression) => {
+                let name = self.name("lazy");
+                self.rule(&format!("{name}[lazy]"), expression);
+                name
+            }
+            Node::OnceEach(members) => self.once_each(members)?,
             Node::Concat(parts) => format!("( {} )", self.expressions(parts)?.join(" ")),
             Node::Choice(options) if options.is_empty() => {
                 return Err(GrammarError::Grammar { reason: "a choice between no options".into() });
@@ -203,6 +252,26 @@ impl Lark<'_> {
             return Ok(vec![quoted("")]);
         }
         parts.iter().map(|part| self.expression(part)).collect()
+    }
+
+    fn once_each(&mut self, members: &[(Grammar, bool)]) -> Result<String, GrammarError> {
+        let pairs = members.iter().map(|(member, is_required)| Ok((self.expression(member)?, *is_required)));
+        let pairs: Vec<(String, bool)> = pairs.collect::<Result<_, GrammarError>>()?;
+        if pairs.len() > MAX_PROPERTIES || pairs.iter().all(|pair| pair.1) {
+            let parts =
+                pairs.iter().map(|(pair, is_required)| format!("( {pair} ){}", if *is_required { "" } else { "?" }));
+            return Ok(format!("( \"\" {} )", parts.collect::<Vec<_>>().join(" ")));
+        }
+        let name = self.name("members");
+        let after = format!("{name}_rest");
+        let Members { mut first, mut rest, complete } = object::members(&pairs, "", "", &after);
+        if complete.is_empty() {
+            first.push(quoted(""));
+        }
+        rest.push(format!("\"\"{complete}"));
+        self.rule(&name, &first.join("\n  | "));
+        self.rule(&format!("{after}::_"), &rest.join("\n  | "));
+        Ok(name)
     }
 
     fn schema(&mut self, schema: &Schema) -> String {

@@ -23,14 +23,17 @@
 
 mod disjoint;
 mod error;
+mod formats;
 mod grammar;
 mod matcher;
 mod object;
 mod schema;
+mod tagged;
 mod vocabulary;
 
 pub use error::GrammarError;
 pub use grammar::Grammar;
 pub use matcher::{CompiledGrammar, Mask, Matcher};
 pub use schema::{MAX_DEPTH, MAX_VALUES, supported_formats, supported_keywords};
+pub use tagged::Tags;
 pub use vocabulary::Vocabulary;

@@ -9,7 +9,40 @@ use crate::grammar::quoted;
 use crate::schema::{MAX_VALUES, Schema, WHITESPACE};
 
 /// The parameter has 64 bits.
-const MAX_PROPERTIES: usize = 60;
+pub(crate) const MAX_PROPERTIES: usize = 60;
+
+/// Alternatives of two rules for members that come at most once each, in any order but for the required ones.
+pub(crate) struct Members {
+    /// Of the rule that begins with the first member to come.
+    pub(crate) first: Vec<String>,
+    /// Of the rule with the parameter, for what follows a member.
+    pub(crate) rest: Vec<String>,
+    /// Condition for the end: all required members have come. Empty if there are none.
+    pub(crate) complete: String,
+}
+
+/// Each of `pairs` is an expression for a member and whether it is required; there are at most [`MAX_PROPERTIES`]. `rest` is
+/// the name of the rule for what follows; the caller adds the ends of both.
+pub(crate) fn members(pairs: &[(String, bool)], before_first: &str, between: &str, rest: &str) -> Members {
+    // A required member waits for the one before it.
+    let mut last_required: Option<usize> = None;
+    let (mut first, mut others) = (vec![], vec![]);
+    for (bit, (pair, is_required)) in pairs.iter().enumerate() {
+        let once = match last_required.filter(|_| *is_required) {
+            Some(before) => format!("and(bit_clear({bit}), bit_set({before}))"),
+            None => {
+                first.push(format!("{before_first} {pair} {rest}::{:#x}", 1u64 << bit));
+                format!("bit_clear({bit})")
+            }
+        };
+        others.push(format!("{between} {pair} {rest}::set_bit({bit}) %if {once}"));
+        if *is_required {
+            last_required = Some(bit);
+        }
+    }
+    let complete = last_required.map_or_else(String::new, |bit| format!(" %if bit_set({bit})"));
+    Members { first, rest: others, complete }
+}
 
 /// A Lark grammar for the outermost object of a schema, if it is one that this can be done for, and has to be: without
 /// optional properties the order is not in question. `part` adds the grammar of a value and says how to refer to it.
@@ -32,28 +65,17 @@ pub(crate) fn any_order(schema: &Schema, part: &mut dyn FnMut(Value) -> String) 
         return None;
     }
 
-    // A required property waits for the one before it.
-    let mut last_required: Option<usize> = None;
-    let (mut first, mut rest) = (vec![], vec![]);
-    for (bit, (name, value)) in properties.iter().enumerate().filter(|(_, (_, value))| **value != Value::Bool(false)) {
+    let declared = properties.iter().filter(|(_, value)| **value != Value::Bool(false));
+    let pairs: Vec<(String, bool)> = declared
         // Names are JSON strings, which are in turn strings of Lark.
-        let pair = format!("{} \":\" {}", quoted(&quoted(name)), part(schema.with_definitions(value)));
-        match last_required.filter(|_| is_required(name)) {
-            Some(before) => {
-                rest.push(format!("\",\" {pair} rest::set_bit({bit}) %if and(bit_clear({bit}), bit_set({before}))"));
-            }
-            None => {
-                first.push(format!("\"{{\" {pair} rest::{:#x}", 1u64 << bit));
-                rest.push(format!("\",\" {pair} rest::set_bit({bit}) %if bit_clear({bit})"));
-            }
-        }
-        if is_required(name) {
-            last_required = Some(bit);
-        }
-    }
+        .map(|(name, value)| {
+            (format!("{} \":\" {}", quoted(&quoted(name)), part(schema.with_definitions(value))), name)
+        })
+        .map(|(pair, name)| (pair, is_required(name)))
+        .collect();
+    let Members { mut first, mut rest, complete } = members(&pairs, "\"{\"", "\",\"", "rest");
     // The end, and properties that are not declared, wait for all that are required.
-    let complete = last_required.map_or_else(String::new, |bit| format!(" %if bit_set({bit})"));
-    if last_required.is_none() {
+    if complete.is_empty() {
         first.push("\"{\" \"}\"".to_owned());
     }
     rest.push(format!("\"}}\"{complete}"));
@@ -61,7 +83,7 @@ pub(crate) fn any_order(schema: &Schema, part: &mut dyn FnMut(Value) -> String) 
     let additional = object.get("additionalProperties").unwrap_or(&Value::Bool(true));
     if *additional != Value::Bool(false) {
         let pair = format!("NAME \":\" {}", part(schema.with_definitions(additional)));
-        if last_required.is_none() {
+        if complete.is_empty() {
             first.push(format!("\"{{\" {pair} rest::0x0"));
         }
         rest.push(format!("\",\" {pair} rest::_{complete}"));

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::disjoint::Search;
 use crate::error::{GrammarError, shown};
+use crate::formats;
 use crate::grammar::check_regex;
 
 /// Schemas within schemas, counted along references too until one comes again.
@@ -88,21 +89,6 @@ const UNSUPPORTED_FORMATS: &[&str] = &[
     "uri-template",
 ];
 
-/// An expression for a format that `llguidance` is less exact about: it allows the 29th of February in every year and a 60th
-/// second in every minute. Here none has one.
-fn exact_format(name: &str) -> Option<String> {
-    let date = "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)\
-                |02-(?:0[1-9]|1[0-9]|2[0-8]))\
-                |(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)";
-    let time = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])";
-    match name {
-        "date" => Some(format!("^{date}$")),
-        "date-time" => Some(format!("^{date}T{time}$")),
-        "time" => Some(format!("^{time}$")),
-        _ => None,
-    }
-}
-
 const TYPES: &[&str] = &["array", "boolean", "integer", "null", "number", "object", "string"];
 
 /// The keywords of JSON schemas that are enforced.
@@ -126,6 +112,8 @@ pub fn supported_formats() -> &'static [&'static str] {
 pub(crate) struct Schema {
     root: Value,
     definitions: Map<String, Value>,
+    /// Where each definition is in the document.
+    places: HashMap<String, String>,
     /// Subschemas and constants in it.
     values: usize,
 }
@@ -143,11 +131,12 @@ impl Schema {
         let root = reader.schema(schema, "", Some(""), 0)?;
         reader.check_progress()?;
         reader.check_exclusive()?;
-        Ok(Schema { root, definitions: reader.definitions, values: reader.values })
+        let places = reader.names.into_iter().map(|(place, name)| (name, place)).collect();
+        Ok(Schema { root, definitions: reader.definitions, places, values: reader.values })
     }
 
     pub(crate) fn any_object() -> Self {
-        Schema { root: json!({"type": "object"}), definitions: Map::new(), values: 1 }
+        Schema { root: json!({"type": "object"}), definitions: Map::new(), places: HashMap::new(), values: 1 }
     }
 
     /// The schema that stands alone.
@@ -158,6 +147,28 @@ impl Schema {
     /// The keywords of the root, or of what it refers to.
     pub(crate) fn outermost(&self) -> &Value {
         resolve(&self.root, &self.definitions)
+    }
+
+    /// A part of this schema as one of its own. `values` bounds those of all parts together.
+    pub(crate) fn part(&self, part: Value, values: usize) -> Schema {
+        let definitions = if refers(&part) { self.definitions.clone() } else { Map::new() };
+        Schema { root: part, definitions, places: HashMap::new(), values }
+    }
+
+    /// The root as it is, and where it is in the document.
+    pub(crate) fn top(&self) -> (&Value, &str) {
+        (&self.root, "")
+    }
+
+    /// What a schema refers to, and where that is in the document.
+    pub(crate) fn target(&self, reference: &Value) -> Option<(&Value, &str)> {
+        let name = reference.as_str()?.strip_prefix("#/$defs/")?;
+        Some((self.definitions.get(name)?, self.places.get(name)?))
+    }
+
+    /// Looks whether parts exclude one another.
+    pub(crate) fn search(&self) -> Search<'_> {
+        Search::new(&self.definitions)
     }
 
     /// Bounds the values of all `parts` together once each stands alone.
@@ -216,12 +227,12 @@ struct Reader<'a> {
     values: usize,
 }
 
-fn error(place: &str, keyword: &str, reason: impl Into<String>) -> GrammarError {
+pub(crate) fn error(place: &str, keyword: &str, reason: impl Into<String>) -> GrammarError {
     GrammarError::Schema { place: shown(place, 200), keyword: shown(keyword, 100), reason: reason.into() }
 }
 
 /// A place within another. Names are escaped as JSON pointers have them.
-fn within(place: &str, keyword: &str, key: &str) -> String {
+pub(crate) fn within(place: &str, keyword: &str, key: &str) -> String {
     format!("{place}/{keyword}/{}", key.replace('~', "~0").replace('/', "~1"))
 }
 
@@ -342,7 +353,7 @@ impl<'a> Reader<'a> {
                             format!("`{name}` is not supported; supported: {}", FORMATS.join(", ")),
                         ));
                     }
-                    if let Some(pattern) = exact_format(name) {
+                    if let Some(pattern) = formats::exact(name) {
                         more.push(json!({"pattern": pattern}));
                         continue;
                     }

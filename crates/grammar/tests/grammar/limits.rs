@@ -1,6 +1,6 @@
 //! Large and hostile schemas: compiled in no time, or refused with the limit.
 
-use kapitsa_grammar::{Grammar, MAX_DEPTH, MAX_VALUES};
+use kapitsa_grammar::{Grammar, MAX_DEPTH, MAX_VALUES, Tags};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -145,9 +145,9 @@ proptest! {
     fn whatever_a_schema_holds_the_worst_is_an_error(schema in hostile(), lark in ".{0,40}") {
         thread_local! { static MODEL: crate::common::Model = small_models().remove(0); }
         MODEL.with(|model| {
-            if let Ok(grammar) = Grammar::json_schema(&schema)
-                && let Ok(compiled) = model.compile(&grammar)
-            {
+            let tags = Tags { before_name: "<", after_name: ">", after_value: "</>" };
+            let grammars = [Grammar::json_schema(&schema), Grammar::tagged_object(&schema, &tags)];
+            for compiled in grammars.into_iter().flatten().flat_map(|grammar| model.compile(&grammar)) {
                 let mut matcher = compiled.matcher();
                 while let Ok(mask) = matcher.mask()
                     && let Some(id) = mask.tokens().last()

@@ -6,5 +6,6 @@ mod compose;
 mod limits;
 mod refused;
 mod schemas;
+mod tagged;
 mod vocabulary;
 mod walks;

@@ -95,6 +95,9 @@ pub(crate) struct ServeArgs {
     pub(crate) slots: Option<u16>,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
+    /// Most tokens of thinking in a turn, then the answer begins; requests may ask for another number.
+    #[arg(long, value_name = "N")]
+    pub(crate) thinking_budget: Option<usize>,
     /// Refuse model names that are not the loaded model's.
     #[arg(long)]
     pub(crate) strict_models: bool,

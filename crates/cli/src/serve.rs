@@ -64,6 +64,7 @@ fn options(args: &ServeArgs) -> Result<ServerOptions, Failure> {
         path_prefix: args.path_prefix.clone().unwrap_or_default(),
         cors_origins: args.cors_origin.clone(),
         allowed_hosts: args.allowed_host.clone(),
+        thinking_budget: args.thinking_budget,
         now: Some(reply::now),
         limits: defaults.limits,
     })

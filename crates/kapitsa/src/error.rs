@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use kapitsa_engine::EngineError;
+use kapitsa_grammar::GrammarError;
 use kapitsa_hub::HubError;
 use kapitsa_ops::DeviceError;
 use kapitsa_text::TextError;
@@ -60,6 +61,14 @@ pub enum Error {
         found: usize,
         /// Images of the messages.
         expected: usize,
+    },
+    /// What a request asks of an answer and cannot be enforced.
+    #[error("{place}: {source}")]
+    Grammar {
+        /// Where the request asks for it.
+        place: String,
+        /// What is wrong.
+        source: GrammarError,
     },
     /// A context that the model does not have.
     #[error("context is {found}, expected 1 to {trained}: the model was trained for {trained} tokens")]

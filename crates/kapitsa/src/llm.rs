@@ -5,7 +5,7 @@ use std::path::Path;
 
 use kapitsa_dialects::Dialect;
 use kapitsa_engine::sample::SamplingOptions;
-use kapitsa_engine::{Engine, EngineError, Request, Stats, TokenLogprobs};
+use kapitsa_engine::{Constraint, Engine, EngineError, Request, Stats, TokenLogprobs};
 use kapitsa_models::ModelInfo;
 use kapitsa_ops::Backend;
 use kapitsa_text::{LocalTime, Message, StopMatcher, TextError, Tokenizer};
@@ -15,7 +15,10 @@ use kapitsa_weights::Checkpoint;
 use crate::images::{ImageFile, Prompt, Vision};
 use crate::stream::{ReplyEvent, ReplyStream};
 use crate::text::Text;
-use crate::turn::{ImageData, ImageSource, Prompts, TemplateInput, TurnPrompt, TurnRequest, TurnStream};
+use crate::turn::{
+    Budget, Compiler, ImageData, ImageSource, Prompts, Rules, Start, TemplateInput, TurnConstraint, TurnPrompt,
+    TurnRequest, TurnStream,
+};
 use crate::{Error, OpenOptions, open};
 
 /// An open model with its tokenizer and chat template. Several threads can have it reply at the same time.
@@ -23,6 +26,7 @@ pub struct Llm {
     engine: Engine,
     text: Text,
     vision: Option<Vision>,
+    compiler: Compiler,
     prompts: Prompts,
 }
 
@@ -128,7 +132,7 @@ impl Llm {
             let text = text.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             let (text, engine) = (text?, engine?);
             let vision = engine.vision().map(|shape| Vision::load(&checkpoint, shape, &text.tokenizer)).transpose()?;
-            Ok(Llm { engine, text, vision, prompts: Prompts::default() })
+            Ok(Llm { engine, text, vision, compiler: Compiler::default(), prompts: Prompts::default() })
         })
     }
 
@@ -264,8 +268,10 @@ impl Llm {
         now: Option<LocalTime>,
         count: usize,
     ) -> Result<Vec<TurnStream>, Error> {
-        let (prompt, thinks) = self.turn_tokens(request, images, now)?;
+        let (prompt, start) = self.turn_tokens(request, images, now)?;
         let tokens = self.prompts.note(prompt, &self.text.tokenizer);
+        let dialect = self.text.dialect().unwrap_or(Dialect::HermesJson);
+        let constraint = self.turn_constraint(request, dialect, start)?;
         let first = ReplyRequest {
             prompt: self.with_images(tokens, images)?,
             sampling: request.sampling.over(self.default_sampling(), fastrand::u64(..)),
@@ -273,13 +279,33 @@ impl Llm {
             max_tokens: request.max_tokens,
             logprobs: request.logprobs,
         };
-        let dialect = self.text.dialect().unwrap_or(Dialect::HermesJson);
         let turn = |index: u64| {
             let mut reply = first.clone();
             reply.sampling.seed = reply.sampling.seed.wrapping_add(index);
-            Ok(TurnStream::new(self.start(reply)?, dialect, request, thinks))
+            let constraint = constraint.clone().map(|constraint| Box::new(constraint) as Box<dyn Constraint>);
+            Ok(TurnStream::new(self.start_within(reply, constraint)?, dialect, request, start == Start::Thinks))
         };
         (0..count as u64).map(turn).collect()
+    }
+
+    /// What a turn is held to, if it is held to anything.
+    fn turn_constraint(
+        &self,
+        request: &TurnRequest,
+        dialect: Dialect,
+        start: Start,
+    ) -> Result<Option<TurnConstraint>, Error> {
+        let tokenizer = &self.text.tokenizer;
+        let budget = request.thinking.budget.map(|tokens| Budget::new(tokenizer, tokens, start)).transpose()?;
+        let matcher = match Rules::new(request, dialect, start)? {
+            None => None,
+            Some(rules) => {
+                let TurnRequest { tool_choice, one_call, format, .. } = request;
+                let key = format!("{:?}", (start, request.offered_tools(), tool_choice, one_call, format));
+                Some(self.compiler.compile(tokenizer, key, &rules)?.matcher())
+            }
+        };
+        Ok((matcher.is_some() || budget.is_some()).then_some(TurnConstraint { matcher, budget }))
     }
 
     /// The prompt of a turn before images take their places, as [`start_turn`](Self::start_turn) has it.
@@ -300,10 +326,10 @@ impl Llm {
         request: &TurnRequest,
         images: &[ImageFile],
         now: Option<LocalTime>,
-    ) -> Result<(TurnPrompt, bool), Error> {
+    ) -> Result<(TurnPrompt, Start), Error> {
         let input = TemplateInput::new(request, self.text.dialect().is_some());
-        let (tokens, thinks) = self.text.turn_prompt(&input, now).map_err(|error| no_place(error, images))?;
-        Ok((TurnPrompt { input, tokens }, thinks))
+        let (tokens, start) = self.text.turn_prompt(&input, now).map_err(|error| no_place(error, images))?;
+        Ok((TurnPrompt { input, tokens }, start))
     }
 
     /// The prompt of a text to be continued; no spelling in it is a control token.
@@ -321,6 +347,14 @@ impl Llm {
     /// # Errors
     /// If the request cannot be served as it is, if too many are waiting, or if the engine has stopped.
     pub fn start(&self, request: ReplyRequest) -> Result<ReplyStream, Error> {
+        self.start_within(request, None)
+    }
+
+    fn start_within(
+        &self,
+        request: ReplyRequest,
+        constraint: Option<Box<dyn Constraint>>,
+    ) -> Result<ReplyStream, Error> {
         let stops = StopMatcher::new(&request.stops)?;
         let prompt_tokens = request.prompt.tokens.len();
         let generation = self.engine.submit(Request {
@@ -330,7 +364,7 @@ impl Llm {
             stop_tokens: self.text.tokenizer.eos_ids().to_vec(),
             max_tokens: request.max_tokens,
             logprobs: request.logprobs,
-            constraint: None,
+            constraint,
         })?;
         Ok(ReplyStream::new(generation, self.text.tokenizer.clone(), stops, prompt_tokens))
     }

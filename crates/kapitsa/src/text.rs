@@ -9,7 +9,7 @@ use kapitsa_weights::gguf::Metadata;
 use kapitsa_weights::{Checkpoint, Config, TokenizerFiles};
 use serde_json::{Map, Value};
 
-use crate::turn::TemplateInput;
+use crate::turn::{Start, TemplateInput};
 use crate::{Error, history};
 
 /// What turns messages into tokens and tokens into text.
@@ -58,9 +58,14 @@ impl Text {
         Ok(self.turn_prompt(&TemplateInput { messages, tools, variables }, now)?.0)
     }
 
-    /// Tokens of the prompt of a turn, and whether it ends in thinking that the model goes on with.
-    pub(crate) fn turn_prompt(&self, input: &TemplateInput, now: Option<LocalTime>) -> Result<(Vec<u32>, bool), Error> {
+    /// Tokens of the prompt of a turn, and where it leaves the model.
+    pub(crate) fn turn_prompt(
+        &self,
+        input: &TemplateInput,
+        now: Option<LocalTime>,
+    ) -> Result<(Vec<u32>, Start), Error> {
         let template = self.template.as_ref().ok_or(Error::NoTemplate)?;
+        let is_off = input.variables.get(ENABLE_THINKING) == Some(&Value::Bool(false));
         let options = RenderOptions {
             add_generation_prompt: true,
             tokenizer: Some(&self.tokenizer),
@@ -68,9 +73,14 @@ impl Text {
             variables: input.variables.clone(),
             now,
         };
-        let prompt = history::render(&input.messages, |messages| template.render(messages, &options))?;
-        let thinks = prompt.text.trim_end().ends_with("<think>");
-        Ok((self.tokenizer.encode_prompt(&prompt)?, thinks))
+        let mut prompt = history::render(&input.messages, |messages| template.render(messages, &options))?;
+        let mut start = start(template.source(), &prompt.text);
+        if is_off && start != Start::Answer && !template.source().contains(ENABLE_THINKING) {
+            // A template without the switch: what those with one write.
+            prompt.text += if start == Start::Thinks { "\n</think>\n\n" } else { "<think>\n\n</think>\n\n" };
+            start = Start::Answer;
+        }
+        Ok((self.tokenizer.encode_prompt(&prompt)?, start))
     }
 
     /// How the model writes calls, if its template has a place for tools.
@@ -84,6 +94,19 @@ impl Text {
 
     pub(crate) fn has_template(&self) -> bool {
         self.template.is_some()
+    }
+}
+
+/// The variable that switches thinking on or off, where a template has one.
+const ENABLE_THINKING: &str = "enable_thinking";
+
+/// Where a prompt leaves the model. Models whose templates know of thinking may open it themselves.
+fn start(template: &str, prompt: &str) -> Start {
+    let end = prompt.trim_end();
+    match template.contains("<think>") {
+        _ if end.ends_with("<think>") => Start::Thinks,
+        true if !end.ends_with("</think>") => Start::MayThink,
+        _ => Start::Answer,
     }
 }
 

@@ -15,6 +15,16 @@ const RETRY_AFTER: &str = "2";
 pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
     body: ErrorBody,
+    /// Of a prompt that does not fit.
+    pub(crate) overflow: Option<Overflow>,
+}
+
+/// Tokens of a prompt that does not fit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Overflow {
+    /// At least so many.
+    pub(crate) tokens: usize,
+    pub(crate) context: usize,
 }
 
 /// The body of an error.
@@ -65,7 +75,7 @@ pub(crate) enum Refusals {
 impl ApiError {
     fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
         let error = ErrorDetail { message: message.into(), r#type: kind, param: None, code: None };
-        ApiError { status, body: ErrorBody { error } }
+        ApiError { status, body: ErrorBody { error }, overflow: None }
     }
 
     /// The request cannot be served as it is.
@@ -120,16 +130,22 @@ impl ApiError {
         self
     }
 
+    /// For an API that calls the messages otherwise.
+    pub(crate) fn messages_are(self, field: &str) -> Self {
+        if self.body.error.param.as_deref() == Some("messages") { self.param(field) } else { self }
+    }
+
     /// The prompt does not fit. Clients look for the code or for words of the message.
     pub(crate) fn too_long(context: usize, tokens: usize, or_more: &str) -> Self {
-        Self::field(
+        let error = Self::field(
             "messages",
             format!(
                 "this model's maximum context length is {context} tokens, but your messages resulted in {tokens} \
                  tokens{or_more}; please reduce the length of the messages"
             ),
         )
-        .code("context_length_exceeded")
+        .code("context_length_exceeded");
+        ApiError { overflow: Some(Overflow { tokens, context }), ..error }
     }
 
     /// What a stream that has begun sends.
@@ -150,11 +166,13 @@ impl From<Error> for ApiError {
                 EngineError::EmptyPrompt | EngineError::UnknownToken { .. } => Self::field("prompt", message),
                 EngineError::Images { .. } => Self::field("messages", message),
                 EngineError::Stopped => Self::unavailable("the engine has stopped; the server has to be started again"),
-                EngineError::Sample(_)
-                | EngineError::Device(_)
-                | EngineError::Constraint { .. }
-                | EngineError::Crashed { .. } => Self::internal(message),
+                // Another try would end the same way.
+                EngineError::Constraint { .. } => Self::invalid(message).code("unsupported_value"),
+                EngineError::Sample(_) | EngineError::Device(_) | EngineError::Crashed { .. } => {
+                    Self::internal(message)
+                }
             },
+            Error::Grammar { place, .. } => Self::field(place, message).code("unsupported_value"),
             Error::Text(TextError::EmptyStop { .. }) => Self::field("stop", message),
             Error::Text(_) | Error::NoTemplate | Error::NoVision | Error::Image { .. } | Error::ImagePlaces { .. } => {
                 Self::field("messages", message)

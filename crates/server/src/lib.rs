@@ -10,6 +10,7 @@
 mod anthropic;
 mod app;
 mod body;
+mod choice;
 mod connection;
 mod error;
 mod guard;
@@ -22,6 +23,8 @@ mod prepare;
 mod responses;
 mod router;
 mod server;
+#[cfg(test)]
+mod sessions;
 mod sse;
 mod turns;
 

@@ -8,13 +8,13 @@ use utoipa::OpenApi;
 
 use crate::app::App;
 use crate::error::ErrorBody;
-use crate::{health, metrics, openai};
+use crate::{anthropic, health, metrics, openai, responses};
 
 #[derive(OpenApi)]
 #[openapi(
     info(
         title = "Kapitsa",
-        description = "A model over HTTP, in the forms of the OpenAI API. Routes under /v1 are also served without it. \
+        description = "A model over HTTP, in the forms of the OpenAI and the Anthropic API. Routes under /v1 are also served without it. \
                        Fields that are not listed are ignored."
     ),
     paths(
@@ -25,7 +25,10 @@ use crate::{health, metrics, openai};
         openai::models::list,
         openai::models::one,
         openai::chat::complete,
-        openai::completions::complete
+        openai::completions::complete,
+        responses::routes::create,
+        anthropic::routes::create,
+        anthropic::routes::count_tokens
     ),
     components(schemas(ErrorBody, openai::ChatChunk))
 )]

@@ -21,6 +21,8 @@ pub struct ServerOptions {
     pub cors_origins: Vec<String>,
     /// Names that a `Host` header may have besides those of this machine, while no key is set.
     pub allowed_hosts: Vec<String>,
+    /// Most tokens of thinking in a turn, for requests that say nothing of it.
+    pub thinking_budget: Option<usize>,
     /// For chat templates with a date.
     pub now: Option<fn() -> LocalTime>,
     /// Sizes and times.
@@ -37,6 +39,7 @@ impl Default for ServerOptions {
             path_prefix: String::new(),
             cors_origins: vec![],
             allowed_hosts: vec![],
+            thinking_budget: None,
             now: None,
             limits: Limits::default(),
         }

@@ -28,6 +28,15 @@ pub(crate) struct Event {
     data: String,
 }
 
+/// An event of a stream of the Responses or the Messages API.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "for the document alone")]
+pub(crate) struct NamedEvent {
+    event: String,
+    /// JSON, whose `type` is the event's name.
+    data: String,
+}
+
 /// Events, each as it is sent.
 pub(crate) struct Events(BoxStream<'static, Result<Bytes, Infallible>>);
 

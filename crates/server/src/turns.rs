@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, SelectAll, select_all, unfold};
-use kapitsa::turn::{AnswerFormat, ToolChoice, TurnEvent, TurnRequest, TurnStream};
+use kapitsa::turn::{ImageSource, TurnEvent, TurnRequest, TurnStream};
 use kapitsa::{EngineError, Error, ImageFile};
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
@@ -14,6 +14,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::{prepare, sse};
+
+/// Most images of a request.
+const MAX_IMAGES: usize = 32;
 
 /// Turns under way. Dropping them cancels all that have not ended.
 pub(crate) struct Turns {
@@ -44,8 +47,9 @@ impl Turns {
     ///
     /// # Errors
     /// If they cannot be served; then none is.
-    pub(crate) fn start(app: &App, request: &TurnRequest, count: usize) -> Result<Self, ApiError> {
-        check_enforceable(request)?;
+    pub(crate) fn start(app: &App, request: &mut TurnRequest, count: usize) -> Result<Self, ApiError> {
+        let budget = &mut request.thinking.budget;
+        *budget = budget.or(app.options.thinking_budget);
         let images = images(app, request)?;
         let share = app.images_share(&images)?;
         let now = app.options.now.map(|now| now());
@@ -65,7 +69,7 @@ impl Turns {
     ///
     /// # Errors
     /// If it cannot be served.
-    pub(crate) fn count(app: &App, request: &TurnRequest) -> Result<usize, ApiError> {
+    pub(crate) fn count(app: &App, request: &mut TurnRequest) -> Result<usize, ApiError> {
         let images = images(app, request)?;
         let now = app.options.now.map(|now| now());
         app.llm.count_turn(request, &images, now).map_err(|error| placed(request, error))
@@ -131,21 +135,19 @@ impl<W: TurnWriter> Stream<W> {
     }
 }
 
-/// Fails for what would be an empty promise.
-fn check_enforceable(request: &TurnRequest) -> Result<(), ApiError> {
-    if request.format != AnswerFormat::Text {
-        let what = "the form of an answer cannot be enforced yet; ask for text";
-        return Err(ApiError::invalid(what).code("unsupported_value"));
-    }
-    if matches!(request.tool_choice, ToolChoice::Required | ToolChoice::Named(_)) {
-        let what = "tool_choice: a call cannot be forced yet; send `auto`";
-        return Err(ApiError::field("tool_choice", what).code("unsupported_value"));
-    }
-    Ok(())
-}
-
 /// The request's images, of which the headers are read, once it is clear that all can fit.
-fn images(app: &App, request: &TurnRequest) -> Result<Vec<ImageFile>, ApiError> {
+fn images(app: &App, request: &mut TurnRequest) -> Result<Vec<ImageFile>, ApiError> {
+    if !app.llm.sees_images() {
+        request.note_tool_images();
+        if let Some(ImageSource { place, .. }) = request.images.first() {
+            let what = format!("{place} is an image, but the model `{}` sees no images; send text only", app.model.id);
+            return Err(ApiError::field(place, what));
+        }
+    }
+    if let Some(ImageSource { place, .. }) = request.images.get(MAX_IMAGES) {
+        let what = format!("{place} is one image more than the {MAX_IMAGES} that a request may have");
+        return Err(ApiError::field(place, what));
+    }
     let images = app.llm.turn_images(request).map_err(|error| placed(request, error))?;
     prepare::check_length(app, text_bytes(request), images.iter().map(ImageFile::tokens).sum())?;
     Ok(images)

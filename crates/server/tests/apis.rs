@@ -72,7 +72,7 @@ fn messages_that_cannot_be_served() {
     let error = server.post("/v1/messages", &long).json();
     assert!(error["error"]["message"].as_str().unwrap().starts_with("prompt is too long: "), "{error}");
     let mut forced = message();
-    forced["tool_choice"] = json!({"type": "any"});
+    forced["tool_choice"] = json!({"type": "tool", "name": "none"});
     assert_eq!(server.post("/v1/messages", &forced).status, 400);
 }
 

@@ -102,6 +102,35 @@ fn a_stream_shows_signs_of_life_before_its_first_token() {
 }
 
 #[test]
+fn signs_of_life_are_what_each_api_has_its_clients_count() {
+    let server = serve_with(|options| options.limits.keep_alive = Duration::from_millis(30));
+    let running = fill(&server);
+    for (path, body, sign) in [
+        (
+            "/v1/messages",
+            json!({"max_tokens": 2, "messages": [{"role": "user", "content": "a"}], "stream": true}),
+            "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"\"}}\n\n",
+        ),
+        (
+            "/v1/responses",
+            json!({"max_output_tokens": 2, "input": "a", "stream": true}),
+            "event: response.in_progress\ndata: {\"type\":\"response.in_progress\"",
+        ),
+    ] {
+        let mut connection = server.connect();
+        connection.send("POST", path, &[], body.to_string().as_bytes());
+        assert_eq!(connection.head().status, 200);
+        let mut seen = 0;
+        // More than what the stream begins with.
+        while seen < 5 {
+            let chunk = String::from_utf8(connection.chunk().unwrap()).unwrap();
+            seen += usize::from(chunk.contains(sign));
+        }
+    }
+    drop(running);
+}
+
+#[test]
 fn a_client_that_takes_nothing_of_its_answer_loses_its_slot() {
     let server = serve_with(|options| options.limits.write_pause = Duration::from_millis(300));
     let mut body = endless(true);

@@ -66,12 +66,8 @@ fn a_field_of_the_wrong_type_or_out_of_range_is_named() {
 fn what_changes_the_reply_and_is_not_there_yet_is_named() {
     let server = serve();
     for (field, value) in [
-        ("tool_choice", json!("required")),
-        ("tool_choice", json!({"type": "function", "function": {"name": "ls"}})),
         ("functions", json!([{"name": "ls"}])),
         ("function_call", json!({"name": "ls"})),
-        ("response_format", json!({"type": "json_object"})),
-        ("response_format", json!({"type": "json_schema", "json_schema": {"name": "a", "schema": {}}})),
         ("modalities", json!(["text", "audio"])),
         ("audio", json!({"voice": "a"})),
         ("web_search_options", json!({})),
@@ -80,6 +76,20 @@ fn what_changes_the_reply_and_is_not_there_yet_is_named() {
         body[field] = value;
         let answer = server.post("/v1/chat/completions", &body);
         assert_eq!((answer.status, &answer.error()["param"]), (400, &json!(field)), "{}", answer.text());
+    }
+    // A call of what is not there, and unknown words.
+    for (field, value, place) in [
+        ("tool_choice", json!("required"), "tool_choice"),
+        ("tool_choice", json!({"type": "function", "function": {"name": "ls"}}), "tool_choice"),
+        ("tool_choice", json!({"type": "function"}), "tool_choice.function.name"),
+        ("tool_choice", json!("maybe"), "tool_choice"),
+        ("response_format", json!({"type": "xml"}), "response_format.type"),
+        ("response_format", json!({"type": "json_schema"}), "response_format.json_schema.schema"),
+    ] {
+        let mut body = request("hello", 2);
+        body[field] = value;
+        let answer = server.post("/v1/chat/completions", &body);
+        assert_eq!((answer.status, &answer.error()["param"]), (400, &json!(place)), "{}", answer.text());
     }
     let mut neutral = request("hello", 2);
     for (field, value) in [
@@ -192,4 +202,59 @@ fn any_name_will_do_unless_names_are_taken_strictly() {
         assert_eq!((answer.status, &error["code"], &error["param"]), (404, &json!("model_not_found"), &json!("model")));
         assert!(error["message"].as_str().unwrap().contains("`org/tiny`"));
     }
+}
+
+#[test]
+fn a_schema_that_cannot_be_enforced_is_refused_by_keyword_and_place() {
+    let server = serve();
+    let schema = json!({"type": "object", "properties": {"x": {"type": "array", "contains": {"const": 1}}}});
+    let function = json!({"name": "ls", "parameters": schema, "strict": true});
+    let cases = [
+        (
+            "/v1/chat/completions",
+            json!({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}}),
+            "response_format.json_schema.schema",
+        ),
+        (
+            "/v1/chat/completions",
+            json!({"tools": [{"type": "function", "function": function}]}),
+            "tools[0].function.parameters",
+        ),
+        (
+            "/v1/responses",
+            json!({"text": {"format": {"type": "json_schema", "name": "a", "schema": schema}}}),
+            "text.format.schema",
+        ),
+        (
+            "/v1/responses",
+            json!({"tools": [{"type": "function", "name": "ls", "parameters": schema, "strict": true}]}),
+            "tools[0].parameters",
+        ),
+    ];
+    for (path, mut body, place) in cases {
+        body["messages"] = json!([{"role": "user", "content": "a"}]);
+        body["input"] = "a".into();
+        for stream in [false, true] {
+            body["stream"] = stream.into();
+            let answer = server.post(path, &body);
+            let error = answer.error();
+            assert_eq!((answer.status, &error["param"]), (400, &json!(place)), "{error}");
+            assert!(error["message"].as_str().unwrap().contains("`contains` at `#/properties/x`"), "{error}");
+        }
+    }
+    let format = json!({"format": {"type": "json_schema", "schema": schema}});
+    let body = json!({"max_tokens": 5, "messages": [{"role": "user", "content": "a"}], "output_config": format});
+    let answer = server.post("/v1/messages", &body);
+    let message = answer.json()["error"]["message"].take();
+    assert_eq!(answer.status, 400);
+    assert!(
+        message.as_str().unwrap().starts_with("output_config.format.schema: JSON schema: `contains` at"),
+        "{message}"
+    );
+    // What is broken hurts nobody: `[a-` is no pattern.
+    let pattern =
+        json!({"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "string", "pattern": "[a-"}}});
+    let body = json!({"messages": [{"role": "user", "content": "a"}], "response_format": pattern});
+    assert_eq!(server.post("/v1/chat/completions", &body).status, 400);
+    server.chat(request("hello", 2));
 }

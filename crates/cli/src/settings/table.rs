@@ -44,6 +44,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     option("port", "KAPITSA_PORT", Kind::Whole),
     Setting { is_secret: true, ..option("api-key", "KAPITSA_API_KEY", Kind::Text) },
     option("slots", "KAPITSA_SLOTS", Kind::Whole),
+    option("thinking-budget", "KAPITSA_THINKING_BUDGET", Kind::Whole),
     option("strict-models", "KAPITSA_STRICT_MODELS", Kind::Switch),
     option("path-prefix", "KAPITSA_PATH_PREFIX", Kind::Text),
     option("cors-origin", "KAPITSA_CORS_ORIGIN", Kind::Texts),

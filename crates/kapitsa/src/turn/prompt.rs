@@ -4,7 +4,7 @@ pub use kapitsa_text::TEXT_INPUT;
 use kapitsa_text::{Message, call_arguments};
 use serde_json::{Map, Value, json};
 
-use super::{Thinking, Tool, ToolChoice, ToolInput, TurnRequest};
+use super::{Thinking, Tool, ToolInput, TurnRequest};
 
 /// What a template is given.
 #[derive(Clone, Debug)]
@@ -19,11 +19,7 @@ impl TemplateInput {
     /// `shows_tools`: whether the template has a place for tools. If not, they are described in a system message, and calls and
     /// results become text.
     pub(crate) fn new(request: &TurnRequest, shows_tools: bool) -> Self {
-        let tools = match request.tool_choice {
-            ToolChoice::None => &[],
-            _ => &request.tools[..],
-        };
-        let shown: Vec<Value> = tools.iter().map(shown).collect();
+        let shown: Vec<Value> = request.offered_tools().iter().map(shown).collect();
         let variables = variables(&request.thinking);
         if shows_tools {
             let tools = if shown.is_empty() { Value::Null } else { shown.into() };
@@ -119,6 +115,7 @@ fn message_as_text(message: &Message) -> Message {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ToolChoice;
     use super::*;
 
     fn request() -> TurnRequest {
@@ -131,15 +128,15 @@ mod tests {
             tools: vec![
                 Tool {
                     name: "read".into(),
-                    namespace: None,
                     description: Some("Reads.".into()),
                     input: ToolInput::Json { schema, strict: false },
+                    place: String::new(),
                 },
                 Tool {
                     name: "patch".into(),
-                    namespace: None,
                     description: None,
                     input: ToolInput::Text { grammar: Some("start: /x/".into()) },
+                    place: String::new(),
                 },
             ],
             ..TurnRequest::default()

@@ -59,12 +59,12 @@ pub enum ImageData {
 pub struct Tool {
     /// Its name, given back letter for letter.
     pub name: String,
-    /// The group that it belongs to, if the API has such (Responses: `namespace`).
-    pub namespace: Option<String>,
     /// What it does.
     pub description: Option<String>,
     /// What it takes.
     pub input: ToolInput,
+    /// Where the request says what it takes, for messages: `tools[3].function.parameters`.
+    pub place: String,
 }
 
 /// What a tool takes.
@@ -149,6 +149,29 @@ pub struct SamplingChanges {
     pub logit_bias: BTreeMap<u32, f64>,
     /// The same seed gives the same turn; drawn at random if `None`.
     pub seed: Option<u64>,
+}
+
+impl TurnRequest {
+    /// The tools that may be called.
+    pub fn offered_tools(&self) -> &[Tool] {
+        match self.tool_choice {
+            ToolChoice::None => &[],
+            _ => &self.tools,
+        }
+    }
+}
+
+impl Thinking {
+    /// As an API's word for effort has it: `none` is off, `minimal` is `low`.
+    pub fn of_effort(effort: Option<&str>) -> Self {
+        let (enabled, effort) = match effort {
+            None => (None, None),
+            Some("none") => (Some(false), None),
+            Some("minimal") => (Some(true), Some("low")),
+            Some(effort) => (Some(true), Some(effort)),
+        };
+        Thinking { enabled, effort: effort.map(str::to_owned), ..Thinking::default() }
+    }
 }
 
 impl SamplingChanges {

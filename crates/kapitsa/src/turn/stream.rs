@@ -3,9 +3,9 @@
 use std::collections::{HashSet, VecDeque};
 
 use kapitsa_dialects::{Dialect, End, Event, Reader};
-use serde_json::Value;
 
-use super::{TEXT_INPUT, Tool, ToolChoice, ToolInput, TurnEnd, TurnEvent, TurnRequest, TurnUsage};
+use super::text_input::TextInput;
+use super::{TEXT_INPUT, Tool, ToolInput, TurnEnd, TurnEvent, TurnRequest, TurnUsage};
 use crate::stream::{ReplyEvent, ReplyStream, ReplyToken};
 use crate::{Error, FinishReason, Reply};
 
@@ -17,8 +17,8 @@ pub struct TurnStream {
     read: Vec<Event>,
     /// Names of tools that take text.
     text_tools: HashSet<String>,
-    /// The input so far of a call whose tool takes text.
-    text_input: Option<String>,
+    /// Reads the input of a call whose tool takes text.
+    text_input: Option<TextInput>,
     stops: Vec<String>,
     /// The turn ends with its first call.
     one_call: bool,
@@ -33,10 +33,7 @@ impl TurnStream {
     /// `thinks`: whether the prompt ends in thinking that the model goes on with.
     pub(crate) fn new(reply: ReplyStream, dialect: Dialect, request: &TurnRequest, thinks: bool) -> Self {
         // Without tools a call is text, whatever it looks like.
-        let tools = match request.tool_choice {
-            ToolChoice::None => &[],
-            _ => &request.tools[..],
-        };
+        let tools = request.offered_tools();
         let declared: Vec<_> = tools.iter().map(declared).collect();
         let text_tools = tools.iter().filter(|tool| matches!(tool.input, ToolInput::Text { .. }));
         TurnStream {
@@ -133,13 +130,16 @@ impl TurnStream {
                 Event::Reasoning(text) => TurnEvent::Thinking(text),
                 Event::Content(text) => TurnEvent::Text { text, tokens: std::mem::take(&mut tokens) },
                 Event::CallBegins { index, name } => {
-                    self.text_input = self.text_tools.contains(&name).then(String::new);
+                    self.text_input = self.text_tools.contains(&name).then(TextInput::default);
                     TurnEvent::CallBegins { index, name }
                 }
                 Event::CallArguments { index, json } => match &mut self.text_input {
                     Some(input) => {
-                        input.push_str(&json);
-                        continue;
+                        let piece = input.push(&json);
+                        if piece.is_empty() {
+                            continue;
+                        }
+                        TurnEvent::CallInput { index, piece }
                     }
                     None => TurnEvent::CallInput { index, piece: json },
                 },
@@ -148,9 +148,8 @@ impl TurnStream {
                     if self.one_call {
                         self.reply.cancel();
                     }
-                    if let Some(input) = self.text_input.take() {
-                        self.ready.push_back(TurnEvent::CallInput { index, piece: text_of(&input) });
-                    }
+                    let rest = self.text_input.take().map(TextInput::finish).filter(|rest| !rest.is_empty());
+                    self.ready.extend(rest.map(|piece| TurnEvent::CallInput { index, piece }));
                     TurnEvent::CallEnds { index }
                 }
             };
@@ -182,15 +181,4 @@ fn declared(tool: &Tool) -> kapitsa_dialects::Tool {
         ToolInput::Text { .. } => serde_json::json!({"type": "object", "properties": {TEXT_INPUT: {"type": "string"}}}),
     };
     kapitsa_dialects::Tool { name: tool.name.clone(), parameters }
-}
-
-/// The text that a tool takes, out of the JSON object that the model wrote: its parameter, or else all of it.
-fn text_of(json: &str) -> String {
-    match serde_json::from_str::<Value>(json) {
-        Ok(mut value) => match value.get_mut(TEXT_INPUT).map(Value::take) {
-            Some(Value::String(text)) => text,
-            _ => json.to_owned(),
-        },
-        Err(_) => json.to_owned(),
-    }
 }

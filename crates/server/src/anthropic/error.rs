@@ -2,16 +2,62 @@
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};
+use utoipa::{IntoResponses, ToSchema};
 
-use crate::error::ApiError;
+use crate::error::{ApiError, Overflow};
+
+/// The body of an error, for the OpenAPI document.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "a description")]
+pub(crate) struct MessageError {
+    /// `error`.
+    r#type: String,
+    error: MessageErrorDetail,
+    /// The same as in the header `request-id`.
+    request_id: Option<String>,
+}
+
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "a description")]
+struct MessageErrorDetail {
+    r#type: String,
+    message: String,
+}
+
+/// What a request of this API may be answered with instead, for the OpenAPI document. The statuses mean what they do elsewhere.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "a description")]
+pub(crate) enum MessageRefusals {
+    /// the request cannot be served as it is
+    #[response(status = 400)]
+    Invalid(MessageError),
+    /// the loaded model has another name
+    #[response(status = 404)]
+    OtherModel(MessageError),
+    /// the body took too long to arrive
+    #[response(status = 408)]
+    SlowBody(MessageError),
+    /// the body is too large
+    #[response(status = 413)]
+    LargeBody(MessageError),
+    /// slots and queue are full
+    #[response(status = 429)]
+    Busy(MessageError),
+    /// a fault of the server
+    #[response(status = 500)]
+    Fault(MessageError),
+    /// the engine has stopped
+    #[response(status = 503)]
+    Stopped(MessageError),
+}
 
 /// The body of an error. Errors within a stream have no id.
 pub(crate) fn body(error: &ApiError, request_id: Option<&str>) -> Value {
     let detail = &json!(error.body())["error"];
-    let message = detail["message"].as_str().unwrap_or_default();
-    let message = match detail["code"] == "context_length_exceeded" {
-        true => too_long(message).unwrap_or_else(|| message.to_owned()),
-        false => message.to_owned(),
+    let message = match error.overflow {
+        // The form in which clients look for the numbers.
+        Some(Overflow { tokens, context }) => format!("prompt is too long: {tokens} tokens > {context} maximum"),
+        None => detail["message"].as_str().unwrap_or_default().to_owned(),
     };
     let mut body = json!({ "type": "error", "error": { "type": kind(error.status), "message": message } });
     if let Some(id) = request_id {
@@ -31,13 +77,6 @@ fn kind(status: StatusCode) -> &'static str {
         400..=499 => "invalid_request_error",
         _ => "api_error",
     }
-}
-
-/// The form in which clients look for the numbers. [`ApiError::too_long`] has them in its message: the limit, then the prompt.
-fn too_long(message: &str) -> Option<String> {
-    let mut numbers = message.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
-    let (limit, tokens) = (numbers.next()?, numbers.next()?);
-    Some(format!("prompt is too long: {tokens} tokens > {limit} maximum"))
 }
 
 #[cfg(test)]

@@ -13,7 +13,8 @@ use kapitsa::turn::{AnswerFormat, SamplingChanges, Thinking, Tool, ToolChoice, T
 use serde_json::Value;
 
 use super::messages::Conversation;
-use super::place::{Placed, clip, refused};
+use super::place::{Placed, refused};
+use crate::choice;
 use crate::error::ApiError;
 
 /// Most stop texts, and the bytes of each.
@@ -82,12 +83,13 @@ fn tools(list: Placed<'_>) -> Result<Vec<Tool>, ApiError> {
         if name.value == "" {
             return Err(name.expected("a name"));
         }
+        let schema = tool.required("input_schema")?.object()?;
         tools.push(Tool {
             name: name.text()?.to_owned(),
-            namespace: None,
             description: tool.optional("description", Placed::text)?.map(str::to_owned),
+            place: schema.place,
             input: ToolInput::Json {
-                schema: tool.required("input_schema")?.object()?.value.clone(),
+                schema: schema.value.clone(),
                 strict: tool.optional("strict", Placed::flag)?.unwrap_or_default(),
             },
         });
@@ -96,26 +98,17 @@ fn tools(list: Placed<'_>) -> Result<Vec<Tool>, ApiError> {
 }
 
 /// The choice, and whether there is to be only one call.
-fn tool_choice(choice: Placed<'_>, tools: &[Tool]) -> Result<(ToolChoice, bool), ApiError> {
-    let (kind, choice) = choice.kind()?;
-    let one_call = choice.optional("disable_parallel_tool_use", Placed::flag)?.unwrap_or_default();
+fn tool_choice(wanted: Placed<'_>, tools: &[Tool]) -> Result<(ToolChoice, bool), ApiError> {
+    let (kind, wanted) = wanted.kind()?;
+    let one_call = wanted.optional("disable_parallel_tool_use", Placed::flag)?.unwrap_or_default();
     let chosen = match kind {
         "auto" => ToolChoice::Auto,
         "none" => ToolChoice::None,
-        "any" if tools.is_empty() => return Err(refused(&choice.place, "asks for a call, but there are no tools")),
         "any" => ToolChoice::Required,
-        "tool" => {
-            let name = choice.required("name")?;
-            let place = name.place.clone();
-            let name = name.text()?;
-            if !tools.iter().any(|tool| tool.name == name) {
-                return Err(refused(&place, format!("is `{}`, which is none of the tools", clip(name))));
-            }
-            ToolChoice::Named(name.to_owned())
-        }
-        _ => return Err(choice.required("type")?.expected("auto, any, none or tool")),
+        "tool" => ToolChoice::Named(wanted.required("name")?.text()?.to_owned()),
+        _ => return Err(wanted.required("type")?.expected("auto, any, none or tool")),
     };
-    Ok((chosen, one_call))
+    Ok((choice::checked(chosen, tools)?, one_call))
 }
 
 fn thinking(thinking: Placed<'_>) -> Result<Thinking, ApiError> {

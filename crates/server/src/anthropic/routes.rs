@@ -8,32 +8,53 @@ use axum::extract::State;
 use axum::http::{HeaderValue, Request};
 use axum::response::{IntoResponse, Response};
 use kapitsa::turn::{TurnEvent, TurnUsage};
-use serde_json::json;
+use serde::Serialize;
+use utoipa::ToSchema;
 
+use super::error::MessageRefusals;
 use super::events::{Event, Writer};
 use super::{error, request, whole::Whole};
 use crate::app::{App, new_id};
 use crate::error::ApiError;
 use crate::prepare::prepare;
+use crate::sse::NamedEvent;
 use crate::turns::{TurnWriter, Turns};
 use crate::{body, sse};
 
 /// Makes a message.
+///
+/// The body is that of the Messages API: `system`, `messages`, `tools`, `tool_choice`, `thinking`, `output_config`, `max_tokens`,
+/// `stop_sequences`, `stream` and the rest of it.
+#[utoipa::path(post, path = "/v1/messages", operation_id = "messages", request_body = Object, responses(
+    (status = 200, description = "the message, or its events", content(
+        (Object = "application/json"), (NamedEvent = "text/event-stream"),
+    )),
+    MessageRefusals,
+))]
 pub(crate) async fn create(State(app): State<Arc<App>>, request: Request<Body>) -> Response {
     answered(message(&app, request).await)
 }
 
-/// Counts the tokens of a prompt, without the model.
+/// Counts the tokens of a prompt, without the model. The body is that of `/v1/messages`.
+#[utoipa::path(post, path = "/v1/messages/count_tokens", operation_id = "count_tokens", request_body = Object, responses(
+    (status = 200, body = TokenCount), MessageRefusals,
+))]
 pub(crate) async fn count_tokens(State(app): State<Arc<App>>, request: Request<Body>) -> Response {
     answered(count(&app, request).await)
+}
+
+/// The tokens of a prompt.
+#[derive(Serialize, ToSchema)]
+struct TokenCount {
+    input_tokens: usize,
 }
 
 async fn message(app: &Arc<App>, request: Request<Body>) -> Result<Response, ApiError> {
     let body = body::read(app, request).await?;
     let (stream, turns) = prepare(app, move |app| {
-        let asked = request::read(&body.json()?)?;
+        let mut asked = request::read(&body.json()?)?;
         app.check_model(asked.model.as_deref())?;
-        Ok((asked.stream, Turns::start(app, &asked.turn, 1)?))
+        Ok((asked.stream, Turns::start(app, &mut asked.turn, 1)?))
     })
     .await?;
     let (id, model) = (new_id("msg_"), &app.model.id);
@@ -49,13 +70,13 @@ async fn message(app: &Arc<App>, request: Request<Body>) -> Result<Response, Api
 
 async fn count(app: &Arc<App>, request: Request<Body>) -> Result<Response, ApiError> {
     let body = body::read(app, request).await?;
-    let tokens = prepare(app, move |app| {
-        let asked = request::read(&body.json()?)?;
+    let input_tokens = prepare(app, move |app| {
+        let mut asked = request::read(&body.json()?)?;
         app.check_model(asked.model.as_deref())?;
-        Turns::count(app, &asked.turn)
+        Turns::count(app, &mut asked.turn)
     })
     .await?;
-    Ok(Json(json!({ "input_tokens": tokens })).into_response())
+    Ok(Json(TokenCount { input_tokens }).into_response())
 }
 
 /// With errors in the form of this API, and an id that both have.

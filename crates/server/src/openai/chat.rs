@@ -147,8 +147,8 @@ pub(crate) async fn complete(State(app): State<Arc<App>>, request: Request<Body>
         let options: Options = fields(&body)?;
         app.check_model(options.model.as_deref())?;
         let chat: ChatFields = fields(&body)?;
-        let turn = chat.turn(app, &options)?;
-        let turns = Turns::start(app, &turn, options.replies()?)?;
+        let mut turn = chat.turn(&options)?;
+        let turns = Turns::start(app, &mut turn, options.replies()?)?;
         Ok((options, turns, turn.logprobs.is_some()))
     })
     .await?;

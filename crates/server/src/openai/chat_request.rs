@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::conversation::Conversation;
 use super::options::{Options, length};
-use crate::app::App;
+use crate::choice;
 use crate::error::ApiError;
 
 /// The body of a request. Fields that are not listed are ignored.
@@ -37,13 +37,15 @@ pub(super) struct ChatFields {
     /// Tools that the model may call.
     #[schema(value_type = Option<Vec<FunctionTool>>)]
     tools: Option<Vec<Value>>,
-    /// `none` or `auto`.
+    /// Whether a tool must be called: one of the words, a tool, or a choice among some.
     #[schema(value_type = Option<ToolChoice>)]
     tool_choice: Option<Value>,
     /// Several calls a turn are allowed unless this is false.
     parallel_tool_calls: Option<bool>,
     /// How hard to think, in the words of the model's template: `low`, `medium`, `high`; `none` is not at all.
     reasoning_effort: Option<String>,
+    /// Most tokens of thinking; then the answer begins.
+    thinking_budget: Option<usize>,
     /// Variables for the model's chat template, such as `enable_thinking`.
     #[schema(value_type = Option<Object>)]
     chat_template_kwargs: Option<Map<String, Value>>,
@@ -53,7 +55,7 @@ pub(super) struct ChatFields {
     /// The older name of `tool_choice`.
     #[schema(value_type = Option<ToolChoice>)]
     function_call: Option<Value>,
-    /// Of type `text`: nothing else can be enforced yet.
+    /// What the content looks like.
     response_format: Option<ResponseFormat>,
     /// Must be `["text"]`.
     #[schema(value_type = Option<Vec<Modality>>)]
@@ -70,6 +72,15 @@ pub(super) struct ChatFields {
 struct ResponseFormat {
     #[schema(value_type = ResponseFormatType)]
     r#type: String,
+    /// For the type `json_schema`.
+    json_schema: Option<SchemaFormat>,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+struct SchemaFormat {
+    /// A JSON schema of supported keywords.
+    #[schema(value_type = Object)]
+    schema: Option<Value>,
 }
 
 /// What the document says of values that are checked by hand, so that the error can name what is there.
@@ -80,9 +91,19 @@ mod documented {
 
     #[derive(Deserialize, ToSchema)]
     #[serde(rename_all = "snake_case")]
-    pub(in crate::openai) enum ToolChoice {
+    pub(in crate::openai) enum ToolMode {
         None,
         Auto,
+        Required,
+    }
+
+    #[derive(Deserialize, ToSchema)]
+    #[serde(untagged)]
+    pub(in crate::openai) enum ToolChoice {
+        Mode(ToolMode),
+        /// `{"type": "function", "function": {"name": ...}}`, or of the type `allowed_tools`.
+        #[schema(value_type = Object)]
+        Tools(serde_json::Value),
     }
 
     /// A tool; those of other types than `function` are left out.
@@ -99,12 +120,16 @@ mod documented {
         /// A JSON schema.
         #[schema(value_type = Option<Object>)]
         parameters: Option<serde_json::Value>,
+        /// Arguments obey `parameters` to the letter.
+        strict: Option<bool>,
     }
 
     #[derive(Deserialize, ToSchema)]
     #[serde(rename_all = "snake_case")]
     pub(in crate::openai) enum ResponseFormatType {
         Text,
+        JsonObject,
+        JsonSchema,
     }
 
     #[derive(Deserialize, ToSchema)]
@@ -164,26 +189,24 @@ impl ChatFields {
     ///
     /// # Errors
     /// If a field is of the wrong kind, or not supported.
-    pub(super) fn turn(self, app: &App, options: &Options) -> Result<TurnRequest, ApiError> {
+    pub(super) fn turn(self, options: &Options) -> Result<TurnRequest, ApiError> {
         self.check_supported()?;
         let (logprobs, max_tokens) = (self.logprobs()?, self.max_tokens(options)?);
-        let is_none = self.tool_choice.as_ref().is_some_and(|choice| choice == "none");
         let tools = self.tools.unwrap_or_default();
-        let tools = tools.iter().enumerate().filter_map(tool).collect::<Result<_, _>>()?;
-        let effort = self.reasoning_effort.as_deref();
-        let Conversation { messages, images } = Conversation::new(app, self.messages)?;
+        let mut tools = tools.iter().enumerate().filter_map(tool).collect::<Result<_, _>>()?;
+        let tool_choice = tool_choice(self.tool_choice.as_ref(), &mut tools)?;
+        let Conversation { messages, images } = Conversation::new(self.messages)?;
         Ok(TurnRequest {
             messages,
             images,
             tools,
-            tool_choice: if is_none { Choice::None } else { Choice::Auto },
+            tool_choice,
             one_call: self.parallel_tool_calls == Some(false),
-            format: AnswerFormat::Text,
+            format: self.response_format.map_or(Ok(AnswerFormat::Text), ResponseFormat::answer)?,
             thinking: Thinking {
-                enabled: (effort == Some("none")).then_some(false),
-                effort: effort.filter(|&effort| effort != "none").map(str::to_owned),
-                budget: None,
+                budget: self.thinking_budget,
                 variables: self.chat_template_kwargs.unwrap_or_default(),
+                ..Thinking::of_effort(self.reasoning_effort.as_deref())
             },
             sampling: options.changes()?,
             stops: options.stops()?,
@@ -199,17 +222,13 @@ impl ChatFields {
             Some(Value::String(choice)) => choice != "none" && choice != "auto",
             Some(_) => true,
         };
-        let later = "a call cannot be forced yet; send `auto`";
         let older = "is not taken; send `tools`";
         let has_any = |list: &Option<Vec<Value>>| list.as_ref().is_some_and(|list| !list.is_empty());
         let is_there = |value: &Option<Value>| value.as_ref().is_some_and(|value| !value.is_null());
-        let format = self.response_format.as_ref().map_or("text", |format| &format.r#type);
         let other_modality = self.modalities.iter().flatten().any(|modality| modality != "text");
         let refused = [
-            (is_chosen(&self.tool_choice), "tool_choice", later),
             (has_any(&self.functions), "functions", older),
             (is_chosen(&self.function_call), "function_call", older),
-            (format != "text", "response_format", "only the type `text` is supported yet"),
             (other_modality, "modalities", "only `text` is supported"),
             (is_there(&self.audio), "audio", "there is no sound; leave it out"),
             (is_there(&self.web_search_options), "web_search_options", "there is no web search; leave it out"),
@@ -241,6 +260,42 @@ impl ChatFields {
     }
 }
 
+impl ResponseFormat {
+    fn answer(self) -> Result<AnswerFormat, ApiError> {
+        let wrong = |field: &str, what: &str| Err(ApiError::field(field, format!("{field} {what}")));
+        let place = "response_format.json_schema.schema";
+        match (self.r#type.as_str(), self.json_schema.and_then(|format| format.schema)) {
+            ("text", _) => Ok(AnswerFormat::Text),
+            ("json_object", _) => Ok(AnswerFormat::JsonObject),
+            ("json_schema", Some(schema)) => Ok(AnswerFormat::JsonSchema { place: place.into(), schema }),
+            ("json_schema", None) => wrong(place, "is missing, expected a JSON schema"),
+            _ => wrong("response_format.type", "is unknown, expected text, json_object or json_schema"),
+        }
+    }
+}
+
+/// Whether a tool must be called. Tools that it is not allowed leave the list.
+fn tool_choice(wanted: Option<&Value>, tools: &mut Vec<Tool>) -> Result<Choice, ApiError> {
+    let name = |tool: &Value| tool["function"]["name"].as_str().map(str::to_owned);
+    let wrong = |field: &str, what: &str| Err(ApiError::field(field, format!("{field} {what}")));
+    let chosen = match wanted {
+        None | Some(Value::Null) => Choice::Auto,
+        Some(Value::String(mode)) => choice::by_mode("tool_choice", mode)?,
+        Some(wanted) if wanted["type"] == "function" => match name(wanted) {
+            Some(name) => Choice::Named(name),
+            None => return wrong("tool_choice.function.name", "is missing, expected the name of a tool"),
+        },
+        Some(wanted) if wanted["type"] == "allowed_tools" => {
+            let allowed = &wanted["allowed_tools"];
+            let names = allowed["tools"].as_array().into_iter().flatten().filter_map(name).collect();
+            let mode = choice::by_mode("tool_choice.allowed_tools.mode", allowed["mode"].as_str().unwrap_or("auto"))?;
+            choice::among(mode, names, tools)
+        }
+        Some(_) => return wrong("tool_choice", "is unknown, expected none, auto, required or a tool"),
+    };
+    choice::checked(chosen, tools)
+}
+
 /// A tool of the request; `None` for one of a type that is not known.
 fn tool((index, tool): (usize, &Value)) -> Option<Result<Tool, ApiError>> {
     match tool["type"].as_str() {
@@ -268,8 +323,8 @@ fn function(index: usize, tool: &Value) -> Result<Tool, ApiError> {
     };
     Ok(Tool {
         name: name.into(),
-        namespace: None,
         description: function["description"].as_str().map(str::to_owned),
         input: ToolInput::Json { schema, strict: function["strict"] == true },
+        place: format!("tools[{index}].function.parameters"),
     })
 }

@@ -4,11 +4,8 @@ use kapitsa::Message;
 use kapitsa::turn::{ImageData, ImageSource};
 use serde_json::{Map, Value, json};
 
-use crate::app::App;
 use crate::error::ApiError;
 
-/// Most images of a request.
-const MAX_IMAGES: usize = 32;
 const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
 
 /// What was said. Parts `{"type": "image"}` stand for the images, as templates have it.
@@ -20,18 +17,18 @@ pub(super) struct Conversation {
 
 impl Conversation {
     /// The messages, checked as far as a template cannot say what is wrong.
-    pub(super) fn new(app: &App, messages: Vec<Map<String, Value>>) -> Result<Self, ApiError> {
+    pub(super) fn new(messages: Vec<Map<String, Value>>) -> Result<Self, ApiError> {
         if messages.is_empty() {
             return Err(ApiError::field("messages", "messages is empty, expected at least one message"));
         }
         let mut conversation = Conversation::default();
         for fields in messages {
-            conversation.add(app, fields)?;
+            conversation.add(fields)?;
         }
         Ok(conversation)
     }
 
-    fn add(&mut self, app: &App, mut fields: Map<String, Value>) -> Result<(), ApiError> {
+    fn add(&mut self, mut fields: Map<String, Value>) -> Result<(), ApiError> {
         let place = format!("messages[{}]", self.messages.len());
         let wrong = |field: &str, what: String| Err(wrong(&format!("{place}.{field}"), what));
         let role = match fields.remove("role") {
@@ -43,7 +40,7 @@ impl Conversation {
             content @ (Value::Null | Value::String(_)) => content,
             Value::Array(parts) => {
                 let parts = parts.into_iter().enumerate();
-                let part = |(index, part)| self.part(app, &role, format!("{place}.content[{index}]"), part);
+                let part = |(index, part)| self.part(&role, format!("{place}.content[{index}]"), part);
                 Value::Array(parts.map(part).collect::<Result<_, _>>()?)
             }
             other => return wrong("content", format!("is {}, expected text or a list of parts", shown(&other))),
@@ -56,7 +53,7 @@ impl Conversation {
     }
 
     /// A part in the form of templates.
-    fn part(&mut self, app: &App, role: &str, place: String, mut part: Value) -> Result<Value, ApiError> {
+    fn part(&mut self, role: &str, place: String, mut part: Value) -> Result<Value, ApiError> {
         let kind = match part.get("type").and_then(Value::as_str) {
             // What an assistant did not say is said in its history as a refusal, which is text like any other.
             Some(kind @ ("text" | "refusal")) => kind.to_owned(),
@@ -64,7 +61,7 @@ impl Conversation {
                 if !matches!(role, "user" | "tool") {
                     return Err(wrong(&place, "is an image, which only messages of user and tool can have"));
                 }
-                self.image(app, format!("{place}.image_url"), &part["image_url"])?;
+                self.image(format!("{place}.image_url"), &part["image_url"])?;
                 return Ok(json!({ "type": "image" }));
             }
             Some(kind) => {
@@ -78,14 +75,7 @@ impl Conversation {
         }
     }
 
-    fn image(&mut self, app: &App, place: String, image: &Value) -> Result<(), ApiError> {
-        if !app.llm.sees_images() {
-            let what = format!("is an image, but the model `{}` sees no images; send text only", app.model.id);
-            return Err(wrong(&place, what));
-        }
-        if self.images.len() == MAX_IMAGES {
-            return Err(wrong(&place, format!("is one image more than the {MAX_IMAGES} that a request may have")));
-        }
+    fn image(&mut self, place: String, image: &Value) -> Result<(), ApiError> {
         let Some(url) = image.get("url").and_then(Value::as_str) else {
             return Err(wrong(&place, "has no url, expected one that begins with data:image/png;base64,"));
         };

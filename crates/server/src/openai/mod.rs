@@ -12,3 +12,10 @@ mod usage;
 
 pub(crate) use chat::ChatChunk;
 pub(crate) use logprobs::chat_logprobs;
+
+/// The turn that the body of a chat completion asks for.
+#[cfg(test)]
+pub(crate) fn read_chat(body: &serde_json::Value) -> Result<kapitsa::turn::TurnRequest, crate::error::ApiError> {
+    use crate::body::fields;
+    fields::<chat_request::ChatFields>(body)?.turn(&fields(body)?)
+}

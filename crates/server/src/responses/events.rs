@@ -3,12 +3,11 @@
 //! An item is announced, grows by deltas, and comes whole when it is done; the last event has the response with all items. Thinking
 //! goes out as summary text: clients take other forms of it for the answer.
 
-use std::collections::HashMap;
-
 use kapitsa::ReplyToken;
-use kapitsa::turn::{ToolInput, TurnEnd, TurnEvent, TurnUsage};
+use kapitsa::turn::{TurnEnd, TurnEvent, TurnUsage};
 use serde_json::{Map, Value, json};
 
+use super::tools::Offers;
 use super::{ResponsesRequest, reasoning};
 use crate::error::ApiError;
 
@@ -25,7 +24,7 @@ pub(crate) type Spell = Box<dyn Fn(&[ReplyToken]) -> Vec<Value> + Send>;
 pub(crate) struct Writer {
     new_id: NewId,
     spell: Spell,
-    tools: HashMap<String, Offered>,
+    offers: Offers,
     /// What every form of the response has.
     head: Value,
     /// What it repeats of the request.
@@ -36,12 +35,6 @@ pub(crate) struct Writer {
     open: Option<Open>,
     has_ended: bool,
     ready: Vec<Event>,
-}
-
-/// What an item says of the tool that is called.
-struct Offered {
-    namespace: Option<String>,
-    takes_text: bool,
 }
 
 /// An item under way.
@@ -135,10 +128,6 @@ impl Writer {
         mut new_id: NewId,
         spell: Spell,
     ) -> Self {
-        let tools = request.turn.tools.iter().map(|tool| {
-            let takes_text = matches!(tool.input, ToolInput::Text { .. });
-            (tool.name.clone(), Offered { namespace: tool.namespace.clone(), takes_text })
-        });
         Writer {
             head: json!({
                 "id": new_id("resp_"),
@@ -153,7 +142,7 @@ impl Writer {
             }),
             new_id,
             spell,
-            tools: tools.collect(),
+            offers: request.offers.clone(),
             echo: request.echo.clone(),
             sequence: 0,
             output: vec![],
@@ -223,8 +212,10 @@ impl Writer {
     }
 
     fn begin_call(&mut self, index: usize, name: &str) {
-        let offered = self.tools.get(name);
-        let takes_text = offered.is_some_and(|tool| tool.takes_text);
+        let (offer, takes_text) = match self.offers.called(name) {
+            Some(offer) => (Some(offer.clone()), offer.takes_text),
+            None => (None, false),
+        };
         let (kind, r#type, prefix) = if takes_text {
             (Kind::Custom(index), "custom_tool_call", "ctc_")
         } else {
@@ -232,8 +223,11 @@ impl Writer {
         };
         let (id, call_id) = ((self.new_id)(prefix), (self.new_id)("call_"));
         let mut item = json!({ "type": r#type, "id": id, "call_id": call_id, "name": name, (kind.names().text): "" });
-        if let Some(namespace) = offered.and_then(|tool| tool.namespace.as_ref()) {
-            item["namespace"] = namespace.as_str().into();
+        if let Some(offer) = offer {
+            item["name"] = offer.name.into();
+            if let Some(namespace) = offer.namespace {
+                item["namespace"] = namespace.into();
+            }
         }
         self.open(kind, item);
     }

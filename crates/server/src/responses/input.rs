@@ -8,6 +8,7 @@ use kapitsa::turn::{ImageData, ImageSource, TEXT_INPUT};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::tools::Offers;
 use super::{at, kind, reasoning, wrong};
 use crate::error::ApiError;
 
@@ -52,6 +53,7 @@ struct ThoughtPart {
 struct Call {
     call_id: String,
     name: String,
+    namespace: Option<String>,
     #[serde(default)]
     arguments: Value,
     #[serde(default)]
@@ -78,7 +80,7 @@ struct Part {
 
 impl Conversation {
     /// Adds the input of a request: the text of the user, or items.
-    pub(super) fn add(&mut self, input: &Value) -> Result<(), ApiError> {
+    pub(super) fn add(&mut self, input: &Value, offers: &Offers) -> Result<(), ApiError> {
         match input {
             Value::Null => Ok(()),
             Value::String(text) => {
@@ -87,13 +89,13 @@ impl Conversation {
             }
             Value::Array(items) => {
                 let mut items = items.iter().enumerate();
-                items.try_for_each(|(index, item)| self.add_item(&format!("input[{index}]"), item))
+                items.try_for_each(|(index, item)| self.add_item(&format!("input[{index}]"), item, offers))
             }
             other => Err(wrong("input", format!("is {}, expected text or a list of items", kind(other)))),
         }
     }
 
-    pub(super) fn add_item(&mut self, place: &str, item: &Value) -> Result<(), ApiError> {
+    pub(super) fn add_item(&mut self, place: &str, item: &Value, offers: &Offers) -> Result<(), ApiError> {
         let Kind { r#type } = at(place, item)?;
         match r#type.as_deref().unwrap_or("message") {
             "message" => self.add_message(place, at(place, item)?),
@@ -105,20 +107,21 @@ impl Conversation {
             }
             "function_call" => {
                 let call: Call = at(place, item)?;
-                let arguments = match &call.arguments {
-                    Value::Null => "{}".into(),
-                    Value::String(text) => one_form(text),
-                    Value::Object(_) => call.arguments.to_string(),
-                    other => {
-                        return Err(wrong(&format!("{place}.arguments"), format!("is {}, expected text", kind(other))));
-                    }
-                };
-                self.call(call.call_id, call.name, arguments);
+                // Whatever is in the text: a template is given the one form of it.
+                if !matches!(call.arguments, Value::Null | Value::String(_) | Value::Object(_)) {
+                    let what = format!("is {}, expected text", kind(&call.arguments));
+                    return Err(wrong(&format!("{place}.arguments"), what));
+                }
+                self.call(call.call_id, offers.offered(call.namespace.as_deref(), &call.name), call.arguments);
                 Ok(())
             }
             "custom_tool_call" => {
                 let call: Call = at(place, item)?;
-                self.call(call.call_id, call.name, json!({ TEXT_INPUT: call.input }).to_string());
+                self.call(
+                    call.call_id,
+                    offers.offered(call.namespace.as_deref(), &call.name),
+                    json!({ TEXT_INPUT: call.input }).to_string(),
+                );
                 Ok(())
             }
             "function_call_output" | "custom_tool_call_output" => {
@@ -220,7 +223,8 @@ impl Conversation {
         }
     }
 
-    fn call(&mut self, id: String, name: String, arguments: String) {
+    fn call(&mut self, id: String, name: &str, arguments: impl Into<Value>) {
+        let arguments = arguments.into();
         let call = json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } });
         if let Value::Array(calls) = self.assistant().fields.entry("tool_calls").or_insert_with(|| json!([])) {
             calls.push(call);
@@ -250,14 +254,5 @@ fn content(mut parts: Vec<Value>) -> Value {
         [] => "".into(),
         [part] if part["type"] == "text" => part["text"].take(),
         _ => parts.into(),
-    }
-}
-
-/// Arguments in the one form that does not depend on how a client writes JSON. What is no object stays as it is.
-fn one_form(arguments: &str) -> String {
-    match serde_json::from_str(arguments) {
-        Ok(object @ Value::Object(_)) => object.to_string(),
-        _ if arguments.trim().is_empty() => "{}".into(),
-        _ => arguments.into(),
     }
 }

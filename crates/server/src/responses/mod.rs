@@ -17,7 +17,8 @@ mod tools;
 mod whole;
 
 use events::Writer;
-use request::{ResponsesRequest, read};
+use request::ResponsesRequest;
+pub(crate) use request::read;
 use store::Pending;
 pub(crate) use store::Store;
 use whole::Whole;

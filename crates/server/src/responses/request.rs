@@ -6,7 +6,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::input::Conversation;
-use super::{at, tools, wrong};
+use super::tools::{self, Offers};
+use super::{at, wrong};
 use crate::error::ApiError;
 
 /// A request, and what its response says of it.
@@ -24,6 +25,8 @@ pub(crate) struct ResponsesRequest {
     pub(crate) instructed: bool,
     /// What is asked for.
     pub(crate) turn: TurnRequest,
+    /// What the API calls the tools of `turn`.
+    pub(super) offers: Offers,
     /// Fields that the response repeats.
     pub(crate) echo: Map<String, Value>,
 }
@@ -37,6 +40,8 @@ struct Fields {
     instructions: Option<String>,
     parallel_tool_calls: Option<bool>,
     reasoning: Option<Reasoning>,
+    /// Ours: most tokens of thinking.
+    thinking_budget: Option<usize>,
     text: Option<Text>,
     include: Option<Vec<String>>,
     max_output_tokens: Option<i64>,
@@ -81,11 +86,11 @@ pub(crate) fn read(body: &Value) -> Result<ResponsesRequest, ApiError> {
     let instructions = fields.instructions.as_deref().filter(|text| !text.is_empty());
     let mut conversation = Conversation::default();
     conversation.messages.extend(instructions.map(Message::system));
-    conversation.add(&body["input"])?;
+    let (mut tools, offers) = tools::read(&body["tools"])?;
+    conversation.add(&body["input"], &offers)?;
     if conversation.messages.is_empty() && fields.previous_response_id.is_none() {
         return Err(wrong("input", "is empty, expected text or at least one item"));
     }
-    let mut tools = tools::read(&body["tools"])?;
     let tool_choice = tools::choose(&body["tool_choice"], &mut tools)?;
     let format = fields.text.as_ref().and_then(|text| text.format.as_ref());
     let turn = TurnRequest {
@@ -95,7 +100,10 @@ pub(crate) fn read(body: &Value) -> Result<ResponsesRequest, ApiError> {
         tool_choice,
         one_call: fields.parallel_tool_calls == Some(false),
         format: format.map_or(Ok(AnswerFormat::Text), Format::answer)?,
-        thinking: fields.reasoning.as_ref().map(Reasoning::thinking).unwrap_or_default(),
+        thinking: Thinking {
+            budget: fields.thinking_budget,
+            ..Thinking::of_effort(fields.reasoning.as_ref().and_then(|reasoning| reasoning.effort.as_deref()))
+        },
         sampling: SamplingChanges {
             temperature: fields.temperature,
             top_p: fields.top_p,
@@ -112,6 +120,7 @@ pub(crate) fn read(body: &Value) -> Result<ResponsesRequest, ApiError> {
         previous_response_id: fields.previous_response_id,
         store: fields.store != Some(false),
         turn,
+        offers,
         echo: echo(body),
     })
 }
@@ -132,18 +141,6 @@ impl Fields {
         }
         let included = self.include.iter().flatten().any(|name| name == "message.output_text.logprobs");
         Ok((included || count > 0).then_some(count as usize))
-    }
-}
-
-impl Reasoning {
-    fn thinking(&self) -> Thinking {
-        let (enabled, effort) = match self.effort.as_deref() {
-            None => (None, None),
-            Some("none") => (Some(false), None),
-            Some("minimal") => (Some(true), Some("low")),
-            Some(effort) => (Some(true), Some(effort)),
-        };
-        Thinking { enabled, effort: effort.map(str::to_owned), ..Thinking::default() }
     }
 }
 

@@ -11,20 +11,30 @@ use kapitsa::turn::TurnEvent;
 
 use super::{Pending, Whole, Writer, read};
 use crate::app::{App, new_id, now};
-use crate::error::ApiError;
+use crate::error::{ApiError, Refusals};
 use crate::openai::chat_logprobs;
 use crate::prepare::prepare;
+use crate::sse::NamedEvent;
 use crate::turns::{TurnWriter, Turns};
 use crate::{body, sse};
 
 /// Makes a response.
+///
+/// The body is that of the Responses API: `input` as text or items, `instructions`, `tools`, `tool_choice`, `text.format`, `reasoning`,
+/// `max_output_tokens`, `previous_response_id`, `stream` and the rest of it.
+#[utoipa::path(post, path = "/v1/responses", operation_id = "responses", request_body = Object, responses(
+    (status = 200, description = "the response, or its events", content(
+        (Object = "application/json"), (NamedEvent = "text/event-stream"),
+    )),
+    Refusals,
+))]
 pub(crate) async fn create(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Response, ApiError> {
     let body = body::read(&app, request).await?;
     let (asked, turns) = prepare(&app, move |app| {
         let mut asked = read(&body.json()?)?;
         app.check_model(asked.model.as_deref())?;
         app.responses().resume(&mut asked)?;
-        let turns = Turns::start(app, &asked.turn, 1)?;
+        let turns = Turns::start(app, &mut asked.turn, 1).map_err(|error| error.messages_are("input"))?;
         Ok((asked, turns))
     })
     .await?;

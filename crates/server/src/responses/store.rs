@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::ResponsesRequest;
 use super::input::Conversation;
+use super::tools::Offers;
 use crate::error::ApiError;
 
 /// Finished responses, bounded by number and bytes: the oldest leave first.
@@ -24,8 +25,8 @@ struct Kept {
     bytes: usize,
 }
 
-/// What was said before a response that is under way.
-pub(crate) struct Pending(Conversation);
+/// What was said before a response that is under way, and the tools that it may call.
+pub(crate) struct Pending(Conversation, Offers);
 
 impl Pending {
     /// Of a request that `Store::resume` has seen; `None` if its response is not to be kept.
@@ -38,7 +39,7 @@ impl Pending {
         for image in &mut images {
             image.place = "previous_response_id".into();
         }
-        Some(Pending(Conversation { messages, images }))
+        Some(Pending(Conversation { messages, images }, request.offers.clone()))
     }
 }
 
@@ -49,10 +50,10 @@ impl Store {
 
     /// Keeps a response that has ended, with what was said before it, unless it alone is too much.
     pub(crate) fn keep(&mut self, pending: Pending, response: &Value) {
-        let Pending(mut said) = pending;
+        let Pending(mut said, offers) = pending;
         for item in response["output"].as_array().into_iter().flatten() {
             // It is our own, so it can be read.
-            if said.add_item("output", item).is_err() {
+            if said.add_item("output", item, &offers).is_err() {
                 return;
             }
         }

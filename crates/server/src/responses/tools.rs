@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{at, kind, wrong};
+use crate::choice;
 use crate::error::ApiError;
 
 /// Most tools of a request; agents send a few dozens.
@@ -49,14 +50,46 @@ struct Choice {
     tools: Option<Vec<Choice>>,
 }
 
-/// The tools that the model can be offered, in the order in which they were sent.
-pub(super) fn read(list: &Value) -> Result<Vec<Tool>, ApiError> {
-    let mut tools = vec![];
-    add(&mut tools, "tools", None, list)?;
-    Ok(tools)
+/// The tools that the model can be offered, in the order in which they were sent, and what the API calls them.
+pub(super) fn read(list: &Value) -> Result<(Vec<Tool>, Offers), ApiError> {
+    let (mut tools, mut offers) = (vec![], Offers::default());
+    add(&mut tools, &mut offers, "tools", None, list)?;
+    Ok((tools, offers))
 }
 
-fn add(tools: &mut Vec<Tool>, place: &str, namespace: Option<&str>, list: &Value) -> Result<(), ApiError> {
+/// What the API calls the tools that the model is offered.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Offers(Vec<Offer>);
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Offer {
+    /// The name that the model knows: the tool's own, or with its namespace in front if another tool has that name.
+    offered: String,
+    pub(super) name: String,
+    pub(super) namespace: Option<String>,
+    pub(super) takes_text: bool,
+}
+
+impl Offers {
+    /// The tool that the model calls by a name.
+    pub(super) fn called(&self, offered: &str) -> Option<&Offer> {
+        self.0.iter().find(|offer| offer.offered == offered)
+    }
+
+    /// The name by which the model knows a tool.
+    pub(super) fn offered<'a>(&'a self, namespace: Option<&str>, name: &'a str) -> &'a str {
+        let is_meant = |offer: &&Offer| offer.name == name && offer.namespace.as_deref() == namespace;
+        self.0.iter().find(is_meant).map_or(name, |offer| &offer.offered)
+    }
+}
+
+fn add(
+    tools: &mut Vec<Tool>,
+    offers: &mut Offers,
+    place: &str,
+    namespace: Option<&str>,
+    list: &Value,
+) -> Result<(), ApiError> {
     let list = match list {
         Value::Null => return Ok(()),
         Value::Array(list) => list,
@@ -70,29 +103,37 @@ fn add(tools: &mut Vec<Tool>, place: &str, namespace: Option<&str>, list: &Value
             continue;
         }
         let fields: Fields = at(&place, tool)?;
-        let input = match kind.as_str() {
+        let (input, within) = match kind.as_str() {
             "namespace" => {
-                add(tools, &format!("{place}.tools"), Some(&fields.name), &fields.tools)?;
+                add(tools, offers, &format!("{place}.tools"), Some(&fields.name), &fields.tools)?;
                 continue;
             }
-            "custom" => ToolInput::Text {
-                grammar: fields.format.and_then(|format| format.grammar(&place).transpose()).transpose()?,
-            },
-            _ => ToolInput::Json {
-                schema: fields.parameters.map_or_else(|| json!({ "type": "object", "properties": {} }), Value::Object),
-                strict: fields.strict == Some(true),
-            },
+            "custom" => {
+                let grammar = fields.format.and_then(|format| format.grammar(&place).transpose()).transpose()?;
+                (ToolInput::Text { grammar }, "format.definition")
+            }
+            _ => {
+                let none = || json!({ "type": "object", "properties": {} });
+                let schema = fields.parameters.map_or_else(none, Value::Object);
+                (ToolInput::Json { schema, strict: fields.strict == Some(true) }, "parameters")
+            }
         };
-        // The model could only say the name, which would mean the first.
-        if tools.iter().any(|tool| tool.name == fields.name) {
-            tracing::debug!(place, name = fields.name, "a tool with the name of another is left out");
-            continue;
-        }
         if tools.len() == MAX_TOOLS {
             return Err(wrong(&place, format!("is one more than the {MAX_TOOLS} that a request may have")));
         }
-        let Fields { name, description, .. } = fields;
-        tools.push(Tool { name, namespace: namespace.map(str::to_owned), description, input });
+        let names = [Some(fields.name.clone()), namespace.map(|namespace| format!("{namespace}__{}", fields.name))];
+        let Some(offered) = names.into_iter().flatten().find(|name| offers.called(name).is_none()) else {
+            tracing::debug!(place, name = fields.name, "a tool with the name of another is left out");
+            continue;
+        };
+        tools.push(Tool {
+            name: offered.clone(),
+            description: fields.description,
+            place: format!("{place}.{within}"),
+            input,
+        });
+        let takes_text = within == "format.definition";
+        offers.0.push(Offer { offered, name: fields.name, namespace: namespace.map(str::to_owned), takes_text });
     }
     Ok(())
 }
@@ -128,30 +169,13 @@ fn in_slashes(pattern: &str) -> String {
 }
 
 /// Whether the model must call a tool. Tools that it is not allowed leave the list.
-pub(super) fn choose(choice: &Value, tools: &mut Vec<Tool>) -> Result<ToolChoice, ApiError> {
-    let chosen = match choice {
+pub(super) fn choose(wanted: &Value, tools: &mut Vec<Tool>) -> Result<ToolChoice, ApiError> {
+    let chosen = match wanted {
         Value::Null => ToolChoice::Auto,
-        Value::String(mode) => by_mode("tool_choice", mode)?,
-        _ => at::<Choice>("tool_choice", choice)?.among(tools)?,
+        Value::String(mode) => choice::by_mode("tool_choice", mode)?,
+        _ => at::<Choice>("tool_choice", wanted)?.among(tools)?,
     };
-    match &chosen {
-        ToolChoice::Required if tools.is_empty() => {
-            Err(wrong("tool_choice", "is required, but there is no tool that can be offered"))
-        }
-        ToolChoice::Named(name) if tools.iter().all(|tool| tool.name != *name) => {
-            Err(wrong("tool_choice", format!("names `{name}`, which is none of the tools")))
-        }
-        _ => Ok(chosen),
-    }
-}
-
-fn by_mode(place: &str, mode: &str) -> Result<ToolChoice, ApiError> {
-    match mode {
-        "auto" => Ok(ToolChoice::Auto),
-        "none" => Ok(ToolChoice::None),
-        "required" => Ok(ToolChoice::Required),
-        other => Err(wrong(place, format!("is `{other}`, expected none, auto, required or a tool"))),
-    }
+    choice::checked(chosen, tools)
 }
 
 impl Choice {
@@ -160,14 +184,9 @@ impl Choice {
             ("function" | "custom", Some(name)) => Ok(ToolChoice::Named(name)),
             ("function" | "custom", None) => Err(wrong("tool_choice", "has no name")),
             ("allowed_tools", _) => {
-                let choice = by_mode("tool_choice.mode", self.mode.as_deref().unwrap_or("auto"))?;
-                let mut allowed: Vec<String> = self.tools.into_iter().flatten().filter_map(|tool| tool.name).collect();
-                // The others may stay: a list that does not change keeps the prompt as it was.
-                if choice == ToolChoice::Required && allowed.len() == 1 {
-                    return Ok(ToolChoice::Named(allowed.remove(0)));
-                }
-                tools.retain(|tool| allowed.contains(&tool.name));
-                Ok(choice)
+                let mode = choice::by_mode("tool_choice.mode", self.mode.as_deref().unwrap_or("auto"))?;
+                let allowed = self.tools.into_iter().flatten().filter_map(|tool| tool.name).collect();
+                Ok(choice::among(mode, allowed, tools))
             }
             (other, _) => {
                 let what = format!("is `{other}`, which cannot be offered; expected function, custom or allowed_tools");

@@ -52,11 +52,15 @@ pub fn serve_path(path: &Path, open: OpenOptions, change: impl FnOnce(&mut Serve
 
 /// A server of a model that says what `Script` has, with `template` for its chat template.
 pub fn serve_script(template: &str) -> (Running, Script) {
+    serve_script_with(template, |_| {})
+}
+
+pub fn serve_script_with(template: &str, change: impl FnOnce(&mut ServerOptions)) -> (Running, Script) {
     let file = tempfile::Builder::new().suffix(".gguf").tempfile().unwrap();
     tiny::speaking_llama().set("tokenizer.chat_template", template).write(file.path());
     let script = Script::default();
     let llm = Llm::open_on(file.path(), &open_options(), Some(script.backend(tiny::END))).unwrap();
-    (serve_llm(llm, |_| {}), script)
+    (serve_llm(llm, change), script)
 }
 
 pub fn serve_llm(llm: Llm, change: impl FnOnce(&mut ServerOptions)) -> Running {

@@ -261,10 +261,13 @@ fn refusals_name_the_place() {
         (json!({ "temperature": "0" }), "temperature is `0`, expected a number"),
         (json!({ "stop_sequences": ["a", ""] }), "stop_sequences[1] has 0 bytes, expected 1 to 1024"),
         (json!({ "tools": [{ "name": "a" }] }), "tools[0].input_schema is missing"),
-        (json!({ "tool_choice": { "type": "any" } }), "tool_choice asks for a call, but there are no tools"),
+        (
+            json!({ "tool_choice": { "type": "any" } }),
+            "tool_choice asks for a call, but there is no tool that can be offered",
+        ),
         (
             json!({ "tool_choice": { "type": "tool", "name": "a" } }),
-            "tool_choice.name is `a`, which is none of the tools",
+            "tool_choice names `a`, which is none of the tools",
         ),
         (json!({ "tool_choice": "auto" }), "tool_choice is `auto`, expected an object"),
         (json!({ "thinking": { "type": "on" } }), "thinking.type is `on`, expected enabled, adaptive or disabled"),

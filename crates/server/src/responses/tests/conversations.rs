@@ -24,8 +24,10 @@ fn turn() -> Vec<TurnEvent> {
 
 fn said() -> Message {
     let call = |id: &str, name: &str, arguments: &str| json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } });
-    let calls =
-        [call("call_5", "read", r#"{"path":"a","all":1}"#), call("call_7", "apply_patch", r#"{"input":"*** é\n"}"#)];
+    let calls = [
+        call("call_5", "read", r#"{ "path" :"a", "all": 1 }"#),
+        call("call_7", "apply_patch", r#"{"input":"*** é\n"}"#),
+    ];
     let mut said = Message::assistant("Reading.");
     said.fields.insert("reasoning_content".into(), "Look at a.".into());
     said.fields.insert("tool_calls".into(), json!(calls));

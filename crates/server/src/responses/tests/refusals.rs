@@ -34,27 +34,7 @@ fn items_of_the_assistant_in_a_row_are_one_message() {
     assert_eq!(found[0].fields["reasoning_content"], "a\n\nc");
     assert_eq!(found[0].fields["tool_calls"].as_array().unwrap().len(), 2);
     assert_eq!((&found[1].content, &found[2].content), (&json!(""), &json!(null)));
-    assert_eq!(found[2].fields["tool_calls"][0]["function"]["arguments"], "{}");
-}
-
-#[test]
-fn arguments_have_one_form() {
-    let one = |arguments: Value| {
-        let call =
-            json!([{ "type": "function_call", "id": "fc_1", "call_id": "1", "name": "f", "arguments": arguments }]);
-        messages(call)[0].fields["tool_calls"][0]["function"]["arguments"].as_str().unwrap().to_owned()
-    };
-    for same in
-        [json!("{ \"b\": 1,\n\"a\": \"\\u00e9\" }"), json!("{\"b\":1,\"a\":\"é\"}"), json!({ "b": 1, "a": "é" })]
-    {
-        assert_eq!(one(same), r#"{"b":1,"a":"é"}"#);
-    }
-    for broken in ["{", "[1, 2]", "no"] {
-        assert_eq!(one(json!(broken)), broken);
-    }
-    for none in [json!(" "), json!(null)] {
-        assert_eq!(one(none), "{}");
-    }
+    assert_eq!(found[2].fields["tool_calls"][0]["function"]["arguments"], "");
 }
 
 #[test]
@@ -89,14 +69,27 @@ fn tools_have_their_namespaces_and_grammars() {
     let group = |name: &str, tools: Value| json!({ "type": "namespace", "name": name, "tools": tools });
     let tools =
         json!([function("f"), group("n", json!([function("f"), function("g"), group("m", json!([function("h")]))]))]);
-    let tool = |name: &str, namespace: Option<&str>| Tool {
+    let request = request(&json!({ "input": "x", "tools": tools }));
+    let tool = |name: &str, place: &str| Tool {
         name: name.into(),
-        namespace: namespace.map(str::to_owned),
         description: None,
         input: ToolInput::Json { schema: json!({ "type": "object", "properties": {} }), strict: true },
+        place: format!("{place}.parameters"),
     };
-    // Of two tools with one name the first counts.
-    assert_eq!(with("tools", tools).tools, [tool("f", None), tool("g", Some("n"))]);
+    assert_eq!(
+        request.turn.tools,
+        [tool("f", "tools[0]"), tool("n__f", "tools[1].tools[0]"), tool("g", "tools[1].tools[1]")]
+    );
+    // Calls have the API's names, in both directions.
+    let called =
+        |offered: &str| request.offers.called(offered).map(|offer| (offer.name.as_str(), offer.namespace.as_deref()));
+    assert_eq!(
+        [called("f"), called("n__f"), called("g")],
+        [Some(("f", None)), Some(("f", Some("n"))), Some(("g", Some("n")))]
+    );
+    assert_eq!(called("h"), None);
+    let offered = |namespace: Option<&'static str>| request.offers.offered(namespace, "f");
+    assert_eq!([offered(None), offered(Some("n")), offered(Some("gone"))], ["f", "n__f", "f"]);
 }
 
 #[test]

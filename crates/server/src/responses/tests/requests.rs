@@ -54,7 +54,7 @@ fn captured() -> Vec<PathBuf> {
 
 /// A request in few lines: texts are their lengths.
 fn show(request: &ResponsesRequest, lists: &mut Vec<String>) -> String {
-    let ResponsesRequest { model, stream, previous_response_id, store, instructed, turn, echo: _ } = request;
+    let ResponsesRequest { model, stream, previous_response_id, store, instructed, turn, offers, echo: _ } = request;
     let mut shown = String::new();
     let mut line = |text: String| writeln!(shown, "  {text}").unwrap();
     line(format!("{model:?} stream {stream} store {store} instructed {instructed} previous {previous_response_id:?}"));
@@ -74,7 +74,8 @@ fn show(request: &ResponsesRequest, lists: &mut Vec<String>) -> String {
         line(format!("image {} {}", image.place, data.len()));
     }
     let tools = turn.tools.iter().map(|tool| {
-        let namespace = tool.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+        let namespace = offers.called(&tool.name).and_then(|offer| offer.namespace.as_ref());
+        let namespace = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
         let input = match &tool.input {
             ToolInput::Json { schema, strict } => format!("{} {strict}", schema.to_string().len()),
             ToolInput::Text { grammar } => format!("text {:?}", grammar.as_ref().map(String::len)),

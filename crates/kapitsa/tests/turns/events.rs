@@ -1,59 +1,10 @@
 //! Turns of a model whose words a test writes: thinking, text and calls come out apart.
 
-use kapitsa::turn::{Tool, ToolChoice, ToolInput, TurnEnd, TurnEvent, TurnRequest};
-use kapitsa::{Llm, Message, OpenOptions, Specials};
-use kapitsa_testkit::script::Script;
-use kapitsa_testkit::tiny;
-use serde_json::json;
+use kapitsa::Message;
+use kapitsa::Specials;
+use kapitsa::turn::{ToolChoice, TurnEnd, TurnEvent, TurnRequest};
 
-/// A model that knows tools, and what it will say.
-fn open(template: &str) -> (Llm, Script) {
-    let file = tempfile::Builder::new().suffix(".gguf").tempfile().unwrap();
-    tiny::speaking_llama().set("tokenizer.chat_template", template).write(file.path());
-    let script = Script::default();
-    let options = OpenOptions { threads: Some(1), ..OpenOptions::default() };
-    let llm = Llm::open_on(file.path(), &options, Some(script.backend(tiny::END))).unwrap();
-    (llm, script)
-}
-
-const HERMES: &str = "{% for m in messages %}{{ m.role }}:{{ m.content }}{% endfor %}{{ tools }}<tool_call>>";
-
-fn request() -> TurnRequest {
-    let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}});
-    let tool = |name: &str, input| Tool { name: name.into(), namespace: None, description: None, input };
-    TurnRequest {
-        messages: vec![Message::user("go")],
-        tools: vec![
-            tool("read", ToolInput::Json { schema, strict: false }),
-            tool("patch", ToolInput::Text { grammar: None }),
-        ],
-        ..TurnRequest::default()
-    }
-}
-
-/// All events of a turn in which the model says `text`, pieces of one kind joined.
-fn play(llm: &Llm, script: &Script, request: &TurnRequest, text: &str) -> Vec<TurnEvent> {
-    script.say(llm.tokenizer().encode(text, Specials::AsText).unwrap());
-    let mut stream = llm.start_turn(request, &[], None).unwrap();
-    let mut events: Vec<TurnEvent> = vec![];
-    while let Some(event) = stream.recv() {
-        match (events.last_mut(), event.unwrap()) {
-            (_, TurnEvent::Prefill(_)) => {}
-            (Some(TurnEvent::Thinking(all)), TurnEvent::Thinking(more)) => all.push_str(&more),
-            (Some(TurnEvent::Text { text: all, .. }), TurnEvent::Text { text: more, .. }) => all.push_str(&more),
-            (Some(TurnEvent::CallInput { piece: all, .. }), TurnEvent::CallInput { piece: more, .. }) => {
-                all.push_str(&more);
-            }
-            (_, TurnEvent::Text { text, .. }) => events.push(TurnEvent::Text { text, tokens: vec![] }),
-            (_, event) => events.push(event),
-        }
-    }
-    events
-}
-
-fn text(text: &str) -> TurnEvent {
-    TurnEvent::Text { text: text.into(), tokens: vec![] }
-}
+use crate::common::{HERMES, open, play, request, text};
 
 #[test]
 fn thinking_text_and_calls_come_out_apart() {

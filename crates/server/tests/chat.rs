@@ -241,7 +241,7 @@ fn a_strict_template_takes_late_system_text_and_what_it_refuses_is_one_honest_40
         message("user", "c"),
     ];
     let reply = server.chat(json!({"messages": messages, "max_tokens": 1}));
-    assert_eq!(reply["usage"]["prompt_tokens"], "[system:S][user:a][assistant:b][user:T\n\nc]".len());
+    assert_eq!(reply["usage"]["prompt_tokens"], "[system:S][user:a][assistant:b][user:T][user:c]".len());
     messages.push(message("tool", "x"));
     let answer = server.post("/v1/chat/completions", &json!({"messages": messages}));
     assert_eq!((answer.status, &answer.error()["param"]), (400, &json!("messages")));

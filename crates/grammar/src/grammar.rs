@@ -8,6 +8,7 @@ use llguidance::regex_to_lark;
 use serde_json::Value;
 
 use crate::error::{GrammarError, first_line, shown};
+use crate::lark_text;
 use crate::object::{self, MAX_PROPERTIES, Members};
 use crate::schema::Schema;
 use crate::tagged::{self, Tags};
@@ -94,8 +95,13 @@ impl Grammar {
 
     /// A text of a context-free grammar in Lark's syntax, with `start` as its first rule. What `llguidance` has no support
     /// for is an error when the grammar is compiled.
-    pub fn lark(grammar: &str) -> Self {
-        Grammar(Node::Lark(grammar.to_owned()))
+    ///
+    /// # Errors
+    /// If its words do not follow that syntax, it has more than 64 KiB, or it names a control token or another grammar: it
+    /// says what the text may be, and control tokens are none.
+    pub fn lark(grammar: &str) -> Result<Self, GrammarError> {
+        lark_text::check(grammar)?;
+        Ok(Grammar(Node::Lark(grammar.to_owned())))
     }
 
     /// Exactly this text.

@@ -25,6 +25,7 @@ mod disjoint;
 mod error;
 mod formats;
 mod grammar;
+mod lark_text;
 mod matcher;
 mod object;
 mod schema;

@@ -124,7 +124,7 @@ fn parts_repeat_and_may_be_left_out() {
     check(&Grammar::regex("/a\n|\\d").unwrap(), &["/a\n", "7"], &["a"]);
     check(&Grammar::literal("\"\\\u{7f}\u{1}é/i"), &["\"\\\u{7f}\u{1}é/i"], &["é"]);
     check(&Grammar::text_without(&["ab", "c"]), &["", "aab".split_at(1).0, "ba"], &["xaby", "c"]);
-    check(&Grammar::lark("start: \"a\" x\nx: \"b\" | \"(\" x \")\""), &["ab", "a((b))"], &["a((b)"]);
-    let two = [Grammar::lark("start: \"x\""), Grammar::lark("start: \"y\"")];
+    check(&Grammar::lark("start: \"a\" x\nx: \"b\" | \"(\" x \")\"").unwrap(), &["ab", "a((b))"], &["a((b)"]);
+    let two = ["start: \"x\"", "start: \"y\""].map(|lark| Grammar::lark(lark).unwrap());
     check(&Grammar::concat(two), &["xy"], &["x", "yx"]);
 }

@@ -3,6 +3,7 @@
 mod agents;
 mod common;
 mod compose;
+mod lark;
 mod limits;
 mod refused;
 mod schemas;

@@ -23,9 +23,9 @@ mod prepare;
 mod responses;
 mod router;
 mod server;
-#[cfg(test)]
-mod sessions;
 mod sse;
+#[cfg(test)]
+mod tests;
 mod turns;
 
 pub use openapi::document;

@@ -1,0 +1,3 @@
+//! Tests of all APIs together.
+
+mod sessions;

@@ -302,8 +302,11 @@ fn the_document_names_every_route_and_only_those() {
         "/openapi.json",
         "/v1/chat/completions",
         "/v1/completions",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
         "/v1/models",
         "/v1/models/{id}",
+        "/v1/responses",
     ];
     assert_eq!(paths, expected);
     assert_eq!(kapitsa_server::document().unwrap().parse::<serde_json::Value>().unwrap(), document);

@@ -2,10 +2,14 @@
 //!
 //! - Thinking is free; the grammar begins after it.
 //! - A forced call is written in the words of the model's dialect. Only one if it is forced by name.
+//! - Where calls are forbidden, text has nothing that begins one.
 //! - Where calls are free, but a tool is strict or has a grammar, text goes on freely up to a call, and all calls obey.
 //! - With a form for the answer and tools, the answer is calls or has that form.
+//! - Arguments have declared parameters only, unless the schema says of others that they may come.
 //! - Arguments of a tool that is not strict obey its schema where that can be enforced, and are any object where not: nobody
 //!   was promised more. What has to obey and cannot is an error.
+
+use std::borrow::Cow;
 
 use kapitsa_dialects::{Arguments, Dialect, Form};
 use kapitsa_grammar::{Grammar, GrammarError, Tags};
@@ -79,6 +83,10 @@ impl Writer {
                 Some(self.calls(&named, true)?)
             }
             (ToolChoice::Required, _) => Some(self.calls(&tools.iter().collect::<Vec<_>>(), request.one_call)?),
+            // The tools are still shown, so that the prompt goes on from the one before.
+            (ToolChoice::None, AnswerFormat::Text) if !request.tools.is_empty() => {
+                Some(Grammar::text_without(self.form.triggers))
+            }
             (_, AnswerFormat::Text) if tools.iter().any(has_rules) => Some(self.text_with_calls(tools)?),
             (_, AnswerFormat::Text) => None,
             (_, format) => {
@@ -162,15 +170,20 @@ impl Writer {
                 }
                 grammar => self.part(&tool.place, grammar),
             },
-            (ToolInput::Text { grammar: None }, _) | (ToolInput::Text { .. }, Arguments::Json) => {
+            (ToolInput::Text { grammar: None }, _) => {
                 let schema = json!({
                     "type": "object", "properties": {TEXT_INPUT: {"type": "string"}}, "required": [TEXT_INPUT],
                     "additionalProperties": false,
                 });
                 self.part(&tool.place, self.object(&schema))
             }
+            (ToolInput::Text { grammar: Some(lark) }, Arguments::Json) => {
+                let text = self.part(&tool.place, Grammar::lark_in_json_string(lark))?;
+                let (before, after) = (format!("{{\"{TEXT_INPUT}\": \""), "\"}");
+                Ok(Grammar::concat([Grammar::literal(&before), text, Grammar::literal(after)]))
+            }
             (ToolInput::Text { grammar: Some(lark) }, Arguments::Tagged { before_name, after_name, after_value }) => {
-                let text = self.part(&tool.place, Ok(Grammar::lark(lark)))?;
+                let text = self.part(&tool.place, Grammar::lark(lark))?;
                 let before = [before_name, TEXT_INPUT, after_name].concat();
                 Ok(Grammar::concat([Grammar::literal(&before), text, Grammar::literal(after_value)]))
             }
@@ -179,7 +192,7 @@ impl Writer {
 
     fn object(&self, schema: &Value) -> Result<Grammar, GrammarError> {
         match self.form.arguments {
-            Arguments::Json => Grammar::json_schema(schema),
+            Arguments::Json => Grammar::json_schema(&declared_only(schema)),
             Arguments::Tagged { before_name, after_name, after_value } => {
                 Grammar::tagged_object(schema, &Tags { before_name, after_name, after_value })
             }
@@ -192,4 +205,15 @@ impl Writer {
         self.parts.push((place.to_owned(), grammar.clone()));
         Ok(grammar)
     }
+}
+
+/// The schema of an object that has the declared properties and no others, where it does not say whether there may be others.
+fn declared_only(schema: &Value) -> Cow<'_, Value> {
+    let declares = schema["type"] == "object" && schema["properties"].as_object().is_some_and(|all| !all.is_empty());
+    if !declares || ["additionalProperties", "patternProperties"].iter().any(|key| schema.get(key).is_some()) {
+        return Cow::Borrowed(schema);
+    }
+    let mut schema = schema.clone();
+    schema["additionalProperties"] = false.into();
+    Cow::Owned(schema)
 }

@@ -17,9 +17,9 @@ pub(crate) struct TemplateInput {
 
 impl TemplateInput {
     /// `shows_tools`: whether the template has a place for tools. If not, they are described in a system message, and calls and
-    /// results become text.
+    /// results become text. Tools are shown even if none may be called: the prompt goes on from the one before.
     pub(crate) fn new(request: &TurnRequest, shows_tools: bool) -> Self {
-        let shown: Vec<Value> = request.offered_tools().iter().map(shown).collect();
+        let shown: Vec<Value> = request.tools.iter().map(shown).collect();
         let variables = variables(&request.thinking);
         if shows_tools {
             let tools = if shown.is_empty() { Value::Null } else { shown.into() };
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(input.tools[1]["function"]["parameters"]["required"], json!(["input"]));
         assert_eq!(input.messages, request().messages);
         let none = TurnRequest { tool_choice: ToolChoice::None, ..request() };
-        assert!(TemplateInput::new(&none, true).tools.is_null());
+        assert_eq!(TemplateInput::new(&none, true).tools, input.tools);
     }
 
     #[test]

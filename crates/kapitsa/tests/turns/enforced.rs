@@ -107,6 +107,18 @@ fn thinking_stays_free() {
 }
 
 #[test]
+fn a_call_that_is_forbidden_is_not_written() {
+    for template in [HERMES, QWEN, GLM] {
+        let (llm, script) = open(template);
+        let request = request(vec![tool("one", true)], ToolChoice::None);
+        let events = play(&llm, &script, &request, "So: <tool_call>one</tool_call><function=one>");
+        let text = all_text(&events);
+        assert!(text.starts_with("So: <tool_cal") && !text.contains("<tool_call>"), "{template}: {text}");
+        assert!(calls(&events).is_empty() && !(template == QWEN && text.contains("<function=")), "{template}: {text}");
+    }
+}
+
+#[test]
 fn calls_of_strict_tools_obey_and_text_is_free() {
     for (template, call) in [
         (HERMES, "<tool_call>\n{\"name\": \"one\", \"arguments\": {\"mode\": 7, \"x\": 1}}\n</tool_call>"),

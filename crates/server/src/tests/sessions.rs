@@ -77,7 +77,6 @@ const HISTORIES: [&str; 25] = [
 /// Why pairs part.
 const NEW_QUESTION: &str =
     "the user speaks again, and the template leaves the thinking of turns before out, its marks included";
-const TOOL_CHOICE: &str = "the summary is asked for with `tool_choice` none, which takes the tools out of the prompt";
 
 /// Pairs that part, with the templates, for a reason.
 const EXCEPTIONS: [(&str, &[&str], &str); 10] = [
@@ -86,19 +85,7 @@ const EXCEPTIONS: [(&str, &[&str], &str); 10] = [
     ("codex/requests/03 to variants/resumed-second-turn", &["qwen3.5-like"], NEW_QUESTION),
     ("pi/variants/reasoning-replayed, another question", &["qwen3-like", "qwen3.5-like", "glm-like"], NEW_QUESTION),
     ("codex/variants/reasoning-replayed, another question", &["qwen3-like", "qwen3.5-like", "glm-like"], NEW_QUESTION),
-    (
-        "copilot/variants/compaction, from the turn before",
-        &[
-            "qwen2.5-like",
-            "qwen3-like",
-            "qwen3-coder-like",
-            "qwen3.5-like",
-            "glm-like",
-            "llama-3.1-like",
-            "smollm2-like",
-        ],
-        TOOL_CHOICE,
-    ),
+    ("copilot/variants/compaction, from the turn before", &["qwen3.5-like"], NEW_QUESTION),
     ("claude-code/variants/resume-after-max-tokens, the last turn", &["qwen3.5-like"], NEW_QUESTION),
     ("codex/variants/resumed-second-turn, the last turn", &["qwen3.5-like"], NEW_QUESTION),
     ("copilot/variants/resume-after-length, the last turn", &["qwen3.5-like"], NEW_QUESTION),

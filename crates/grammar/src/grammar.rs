@@ -8,10 +8,10 @@ use llguidance::regex_to_lark;
 use serde_json::Value;
 
 use crate::error::{GrammarError, first_line, shown};
-use crate::lark_text;
 use crate::object::{self, MAX_PROPERTIES, Members};
 use crate::schema::Schema;
 use crate::tagged::{self, Tags};
+use crate::{lark_json, lark_text};
 
 /// Which texts a reply may be. Knows no model yet: [`Vocabulary::compile`](crate::Vocabulary::compile) makes it ready.
 #[derive(Clone, Debug)]
@@ -97,11 +97,24 @@ impl Grammar {
     /// for is an error when the grammar is compiled.
     ///
     /// # Errors
-    /// If its words do not follow that syntax, it has more than 64 KiB, or it names a control token or another grammar: it
-    /// says what the text may be, and control tokens are none.
+    /// If its words do not follow that syntax, it has more than 64 KiB, or it allows what is no text: if it names a control
+    /// token or another grammar, or has a complement (`~`) that is not held to something else by `&` before it.
     pub fn lark(grammar: &str) -> Result<Self, GrammarError> {
         lark_text::check(grammar)?;
         Ok(Grammar(Node::Lark(grammar.to_owned())))
+    }
+
+    /// The inside of a JSON string, without its quotes, that stands for a text which [`lark`](Self::lark) accepts.
+    ///
+    /// Each character is written in one way: as itself, but quotes, backslashes and line breaks as a backslash and a letter.
+    /// Control characters that have no such letter are not written.
+    ///
+    /// # Errors
+    /// As [`lark`](Self::lark) has; if the grammar has anything beside rules, terminals, `%import common` and `%ignore`, as
+    /// attributes, parameters, complements and `%json` are; if an expression does not parse or looks around; if a string
+    /// has a control character that is not written; or if the outcome is larger than the limits.
+    pub fn lark_in_json_string(grammar: &str) -> Result<Self, GrammarError> {
+        Ok(Grammar(Node::Lark(lark_json::in_json_string(grammar)?)))
     }
 
     /// Exactly this text.

@@ -124,6 +124,8 @@ proptest! {
     #[test]
     fn whatever_a_grammar_holds_the_worst_is_an_error(lark in soup()) {
         thread_local! { static MODEL: Model = small_models().remove(0); }
-        let _ = Grammar::lark(&lark).map(|grammar| MODEL.with(|model| model.compile(&grammar).map(drop)));
+        for grammar in [Grammar::lark(&lark), Grammar::lark_in_json_string(&lark)].into_iter().flatten() {
+            let _ = MODEL.with(|model| model.compile(&grammar).map(drop));
+        }
     }
 }

@@ -4,6 +4,7 @@ mod agents;
 mod common;
 mod compose;
 mod lark;
+mod lark_json;
 mod limits;
 mod refused;
 mod schemas;

@@ -7,11 +7,13 @@ import subprocess
 
 import pytest
 
+pytest.register_assert_rewrite("protocol")
+
 
 @contextlib.contextmanager
-def serve(*options):
+def serve(*options, model=None):
     """A server on a free port: what it says of itself once it is ready."""
-    command = [os.environ["PROGRAM"], "serve", "--model", os.environ["MODEL"], "--port", "0", "--json"]
+    command = [os.environ["PROGRAM"], "serve", "--model", model or os.environ["MODEL"], "--port", "0", "--json"]
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as process:
         line = process.stdout.readline()
         assert line, "the server did not start; its stderr says why"

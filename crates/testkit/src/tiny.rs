@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use base64::Engine as _;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::fixture;
 use crate::gguf::GgufBuilder;
@@ -55,22 +55,11 @@ pub fn write_seeing_qwen(folder: &Path) {
         std::fs::copy(fixture("oracle/models/qwen3_5").join(file), folder.join(file)).expect("a copy of a fixture");
     }
     let mut tokens = vocabulary();
-    let [start, pad, end] = IMAGE;
-    let controls = [(END, "<|end|>"), (start, "<|vision_start|>"), (pad, "<|image_pad|>"), (end, "<|vision_end|>")];
-    let added = controls.map(|(id, content)| {
-        tokens[id as usize] = content.into();
-        json!({"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
-               "normalized": false, "special": true})
-    });
-    let vocab: serde_json::Map<_, _> = tokens.into_iter().enumerate().map(|(id, token)| (token, id.into())).collect();
-    let bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
-    let tokenizer = json!({
-        "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "post_processor": null,
-        "pre_tokenizer": bytes, "decoder": bytes, "added_tokens": added,
-        "model": {"type": "BPE", "vocab": vocab, "merges": ["t h"], "dropout": null, "unk_token": null,
-                  "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": false,
-                  "byte_fallback": false, "ignore_merges": false},
-    });
+    let [start, pad, end] = IMAGE.map(|id| id as usize);
+    let marks =
+        [(END as usize, "<|end|>"), (start, "<|vision_start|>"), (pad, "<|image_pad|>"), (end, "<|vision_end|>")];
+    marks.into_iter().for_each(|(id, mark)| tokens[id] = mark.into());
+    let tokenizer = tokenizer(&tokens, &["t h".into()], &marks);
     for (name, text) in [
         ("tokenizer.json", tokenizer.to_string()),
         ("generation_config.json", json!({"eos_token_id": END}).to_string()),
@@ -79,6 +68,23 @@ pub fn write_seeing_qwen(folder: &Path) {
     ] {
         std::fs::write(folder.join(name), text).expect("the folder can be written");
     }
+}
+
+/// The file `tokenizer.json` of a byte-level vocabulary, its merges, and its tokens that are no text.
+pub(crate) fn tokenizer(tokens: &[String], merges: &[String], marks: &[(usize, &str)]) -> Value {
+    let mark = |&(id, content): &(usize, &str)| {
+        json!({"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+               "normalized": false, "special": true})
+    };
+    let vocab: serde_json::Map<_, _> = tokens.iter().cloned().zip((0..).map(|id: usize| id.into())).collect();
+    let bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
+    json!({
+        "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "post_processor": null,
+        "pre_tokenizer": bytes, "decoder": bytes, "added_tokens": marks.iter().map(mark).collect::<Vec<_>>(),
+        "model": {"type": "BPE", "vocab": vocab, "merges": merges, "dropout": null, "unk_token": null,
+                  "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": false,
+                  "byte_fallback": false, "ignore_merges": false},
+    })
 }
 
 /// A BMP file of one colour, given as blue, green and red.
@@ -99,8 +105,26 @@ pub fn data_url(file: &[u8]) -> String {
     format!("data:image/png;base64,{}", base64::engine::general_purpose::STANDARD.encode(file))
 }
 
+/// The text of tokens of the byte-level vocabulary.
+pub fn text(tokens: &[u32]) -> String {
+    let mut bytes = vec![];
+    for &token in tokens {
+        match token {
+            END => bytes.extend(b"<|end|>"),
+            1 => bytes.extend(b"th"),
+            byte => bytes.push(byte as u8),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Tokens of the byte-level vocabulary that have a text.
+pub fn tokens(text: &str) -> Vec<u32> {
+    text.bytes().map(u32::from).collect()
+}
+
 /// Spellings of all bytes, without two that text does not need.
-fn vocabulary() -> Vec<String> {
+pub fn vocabulary() -> Vec<String> {
     let mut tokens: Vec<String> = (0..=255u8).map(|byte| spelling(byte).to_string()).collect();
     tokens[END as usize] = "<|end|>".into();
     tokens[1] = "th".into(); // files have at least one merge

@@ -4,11 +4,11 @@ mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use common::{Model, error, kapitsa, path};
-use kapitsa_testkit::real_model;
+use kapitsa_testkit::{agents, python, real_model};
 use serde_json::Value;
 
 /// A server on a free port, and what it says once it is ready.
@@ -80,45 +80,18 @@ fn what_cannot_be_served_is_said_in_a_line_before_the_model_is_loaded() {
     assert!(error(&["serve", "--host", "no.such.host.invalid", "--port", "0"]).contains("--host"));
 }
 
-/// The folder with the clients.
-fn python_tests() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/python")
-}
-
 /// Runs a Python program against this program and a model.
 fn python(program: &str, args: &[&str], model: &str) {
-    let status = Command::new(program)
-        .args(args)
-        .current_dir(python_tests())
-        .env("PROGRAM", env!("CARGO_BIN_EXE_kapitsa"))
-        .env("MODEL", model)
-        .env("XDG_CONFIG_HOME", concat!(env!("CARGO_MANIFEST_DIR"), "/no-configuration"))
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .status()
-        .unwrap();
-    assert!(status.success(), "{program} {args:?}");
+    python::python(Path::new(program), args, &environment(model));
 }
 
 fn pytest(file: &str, model: &str) {
-    if let Some(python_path) = virtual_python() {
-        python(&python_path, &["-m", "pytest", "-q", "-p", "no:cacheprovider", file], model);
-    }
+    python::pytest(file, &environment(model));
 }
 
-/// The Python with the packages of `tests/python/requirements.txt`.
-fn virtual_python() -> Option<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/python/bin/python");
-    if path.exists() {
-        return Some(path.display().to_string());
-    }
-    let hint = "target/python is missing; make it with `python3 -m venv target/python` and \
-                `target/python/bin/pip install -r tests/python/requirements.txt`";
-    assert!(std::env::var_os("KAPITSA_REQUIRE_MODELS").is_none(), "{hint}");
-    #[expect(clippy::print_stderr, reason = "a test says that it is skipped")]
-    {
-        eprintln!("SKIP {hint}");
-    }
-    None
+fn environment(model: &str) -> [(&str, &str); 3] {
+    let no_configuration = concat!(env!("CARGO_MANIFEST_DIR"), "/no-configuration");
+    [("PROGRAM", env!("CARGO_BIN_EXE_kapitsa")), ("MODEL", model), ("XDG_CONFIG_HOME", no_configuration)]
 }
 
 #[test]
@@ -126,6 +99,15 @@ fn the_official_client_works() {
     if let Some(model) = real_model("smollm2-135m") {
         pytest("test_openai_client.py", path(&model));
     }
+}
+
+#[test]
+fn what_coding_agents_send_is_answered() {
+    let Some(model) = real_model("smollm2-135m") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    agents::write_seeing_model(folder.path(), &model);
+    let [program, model, configuration] = environment(path(&model));
+    python::pytest("test_agents.py", &[program, model, configuration, ("ROOMY_MODEL", path(folder.path()))]);
 }
 
 #[test]

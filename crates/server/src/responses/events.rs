@@ -300,7 +300,7 @@ impl Writer {
         self.leave(is_cut);
         let usage = json!({
             "input_tokens": usage.prompt,
-            "input_tokens_details": { "cached_tokens": usage.cached },
+            "input_tokens_details": { "cached_tokens": usage.cached, "cache_write_tokens": 0 },
             "output_tokens": usage.written,
             "output_tokens_details": { "reasoning_tokens": usage.thinking },
             "total_tokens": usage.prompt + usage.written,

@@ -11,9 +11,6 @@ use crate::parameters::Parameters;
 use crate::quotes::Quotes;
 use crate::{Dialect, End, Event, Tool};
 
-/// Of what is around a call.
-const CLOSER: &str = "</tool_call>";
-
 /// Reads an answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
@@ -22,7 +19,7 @@ pub(crate) struct Answer {
     /// Text that has come and not been read.
     held: String,
     place: Place,
-    /// A call was opened by `<tool_call>`, whose closer has not come.
+    /// A call was opened by what may be around it, whose closer has not come.
     is_wrapped: bool,
     call: Option<(Body, Progress)>,
     quotes: Quotes,
@@ -175,7 +172,7 @@ impl Answer {
 
     pub(crate) fn finish(&mut self, end: End, events: &mut Events<'_>) {
         match &self.call {
-            None if self.is_wrapped && CLOSER.starts_with(&self.held) => self.held.clear(), // a part of it
+            None if self.is_wrapped && self.dialect.closer().starts_with(&self.held) => self.held.clear(), // a part of it
             Some((_, progress)) if end == End::Length => {
                 if progress.has_begun {
                     return;
@@ -258,7 +255,7 @@ impl Answer {
         }
         // The closer of what is around a call is no text, even if text has come between.
         if self.is_wrapped {
-            if is(at.literal(CLOSER))? {
+            if is(at.literal(self.dialect.closer()))? {
                 (self.place, self.is_wrapped) = (Place::AfterCall, false);
                 return Ok(());
             }

@@ -12,7 +12,7 @@ const MAX_DEPTH: usize = 100;
 const MAX_PENDING: usize = 256;
 
 /// What ends a call wherever it stands outside a string.
-const CLOSERS: &[&str] = &["</tool_call>", "<tool_call>", "</function>"];
+const CLOSERS: &[&str] = &["</tool_call>", "<tool_call>", "</function>", "</TOOLCALL>"];
 
 pub(crate) fn closer(mut at: Cursor<'_>) -> Look<()> {
     at.any(CLOSERS)

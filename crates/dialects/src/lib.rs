@@ -50,6 +50,7 @@ mod glm;
 mod hermes;
 mod json;
 mod look;
+mod nemotron;
 mod parameters;
 mod plain;
 mod quotes;
@@ -57,7 +58,7 @@ mod qwen;
 mod reader;
 mod schema;
 
-pub use dialect::Dialect;
+pub use dialect::{Dialect, MARKUP};
 pub use event::{End, Event};
 pub use form::{Arguments, Form};
 pub use reader::{Reader, Tool};

@@ -70,6 +70,11 @@ fn qwen_xml() {
 }
 
 #[test]
+fn nemotron_json() {
+    check(Dialect::NemotronJson, include_str!("calls/nemotron_json.txt"));
+}
+
+#[test]
 fn glm() {
     check(Dialect::Glm, include_str!("calls/glm.txt"));
 }
@@ -118,6 +123,7 @@ fn dialects_are_known_by_their_templates() {
         ("{{ '<tool_call>' }}<arg_key>", Some(Dialect::Glm)),
         ("<tool_call>\n<function=example_function_name>", Some(Dialect::QwenXml)),
         ("within <tool_call></tool_call> XML tags:\n{\"name\": <function-name>", Some(Dialect::HermesJson)),
+        ("<AVAILABLE_TOOLS>{{ tools }}</AVAILABLE_TOOLS><TOOLCALL>[", Some(Dialect::NemotronJson)),
         ("{% if tools is not none %}", Some(Dialect::PlainJson)),
         ("{{ message.tool_calls }} {{ toolset }}", None),
     ] {

@@ -10,6 +10,8 @@ use proptest::prelude::*;
 const PIECES: &[&str] = &[
     "<tool_call>",
     "</tool_call>",
+    "<TOOLCALL>[",
+    "]</TOOLCALL>",
     "<function=read>",
     "</function>",
     "<parameter=path>",

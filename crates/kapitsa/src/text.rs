@@ -42,6 +42,7 @@ impl Text {
         };
         if let Some(template) = &template {
             tokenizer.guard_template_tokens(template.source());
+            tokenizer.show_tokens(kapitsa_dialects::MARKUP);
         }
         for config in [Some(config), generation.as_ref()].into_iter().flatten() {
             let ids = config.token_ids("eos_token_id")?;

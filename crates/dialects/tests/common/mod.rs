@@ -3,7 +3,8 @@
 use kapitsa_dialects::{Dialect, End, Event, Reader, Tool};
 use serde_json::json;
 
-pub(crate) const DIALECTS: [Dialect; 4] = [Dialect::HermesJson, Dialect::QwenXml, Dialect::Glm, Dialect::PlainJson];
+pub(crate) const DIALECTS: [Dialect; 5] =
+    [Dialect::HermesJson, Dialect::QwenXml, Dialect::NemotronJson, Dialect::Glm, Dialect::PlainJson];
 
 pub(crate) fn tools() -> Vec<Tool> {
     let text = json!({ "type": "string" });

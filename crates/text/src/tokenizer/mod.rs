@@ -302,6 +302,17 @@ impl Tokenizer {
         self.added_normalized.guard(|token| template.contains(&token.content));
     }
 
+    /// Makes control tokens of these spellings visible when decoded: some files mark as control tokens what models write to be
+    /// read, such as `<tool_call>`. Plain text still never becomes them. Ends of generation stay as they are.
+    pub fn show_tokens(&mut self, spellings: &[&str]) {
+        for spelling in spellings {
+            let Some(id) = self.id_of(spelling) else { continue };
+            if self.vocabulary.kind(id) == Kind::Control && !self.eos.contains(&id) {
+                self.vocabulary.set_kind(id, Kind::UserDefined);
+            }
+        }
+    }
+
     /// Ranges of `text` that are spellings of guarded tokens: of control tokens, and with `markers` also of those that
     /// only the template may write.
     pub(crate) fn guarded_ranges(&self, text: &str, markers: bool) -> Vec<Range<usize>> {

@@ -121,6 +121,19 @@ fn tokens_that_the_template_writes_can_be_kept_from_plain_text() {
 }
 
 #[test]
+fn control_tokens_that_are_read_can_be_shown() {
+    let data = json("byte_level.json");
+    let mut tokenizer = Tokenizer::from_gguf(byte_level(&data["vocabulary"], "qwen2")).unwrap();
+    let [start, end] = ["<|im_start|>", "<|im_end|>"].map(|name| tokenizer.id_of(name).unwrap());
+    assert_eq!(tokenizer.decode(&[start, end]), "");
+    // An end of generation is none of them.
+    tokenizer.show_tokens(&["<|im_start|>", "<|im_end|>", "<|unknown|>"]);
+    assert_eq!(tokenizer.decode(&[start, end]), "<|im_start|>");
+    assert!(!tokenizer.encode("<|im_start|>", Specials::AsText).unwrap().contains(&start));
+    assert_eq!(tokenizer.encode("<|im_start|>", Specials::Parse).unwrap(), [start]);
+}
+
+#[test]
 fn the_ends_of_a_turn_are_those_named_and_those_well_known() {
     let data = json("byte_level.json");
     let mut file = byte_level(&data["vocabulary"], "qwen2");

@@ -8,6 +8,8 @@ mod conversation;
 mod logprobs;
 pub(crate) mod models;
 mod options;
+#[cfg(test)]
+mod tests;
 mod usage;
 
 pub(crate) use chat::ChatChunk;

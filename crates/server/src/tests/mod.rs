@@ -1,3 +1,4 @@
 //! Tests of all APIs together.
 
 mod sessions;
+pub(crate) mod turns;

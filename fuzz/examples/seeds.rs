@@ -17,6 +17,36 @@ fn main() {
     folders();
     tokenizers();
     templates();
+    answers();
+    grammars();
+}
+
+fn answers() {
+    let files = ["hermes_json", "qwen_xml", "glm", "plain_json", "nemotron_json"];
+    for (dialect, file) in files.iter().enumerate() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../crates/dialects/tests/calls/{file}.txt"));
+        let text = std::fs::read_to_string(path).expect("the answers of the tests");
+        for (index, case) in text.split("\n==== ").enumerate() {
+            let answer = case.split_once('\n').map_or("", |(_, answer)| answer);
+            let data = [&[dialect as u8, 3], answer.as_bytes()].concat();
+            write("calls", &format!("{file}-{index}"), &data);
+        }
+    }
+}
+
+fn grammars() {
+    let tools = include_str!("../../crates/grammar/tests/grammar/agents.json");
+    let tools: Vec<Value> = serde_json::from_str(tools).expect("a list of tools");
+    for (index, tool) in tools.iter().enumerate() {
+        for kind in [0, 1] {
+            let data = [&[kind], tool["schema"].to_string().as_bytes()].concat();
+            write("grammar", &format!("schema-{index}-{kind}"), &data);
+        }
+    }
+    let lark = "start: \"begin\" LF line+ \"end\"\nline: \"+\" /(.*)/ LF -> line\n%import common.LF\n%ignore /[ \\t]+/";
+    for (kind, text) in [(2, r"(?i)[a-z]{1,3}\d+|\p{L}*"), (3, lark), (4, lark)] {
+        write("grammar", &format!("text-{kind}"), &[&[kind], text.as_bytes()].concat());
+    }
 }
 
 fn ggufs() {

@@ -1,8 +1,10 @@
 //! What the fuzz targets share: how an input becomes files, what is done with a model, and mutators that know the file
 //! formats, so that inputs get past the header.
 
+mod calls;
 pub mod folder;
 pub mod gguf_file;
+mod grammars;
 pub mod json;
 mod memory;
 pub mod models;
@@ -11,6 +13,8 @@ mod run;
 pub mod template_text;
 mod texts;
 
+pub use calls::calls;
+pub use grammars::grammar;
 pub use run::{gguf, safetensors};
 pub use texts::{template, tokenizer};
 

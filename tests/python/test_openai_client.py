@@ -82,8 +82,8 @@ def test_errors_are_typed(client, model, server):
         ask(client, model, top_p=7)
     assert caught.value.param == "top_p"
     with pytest.raises(openai.BadRequestError) as caught:
-        ask(client, model, response_format={"type": "json_object"})
-    assert caught.value.param == "response_format"
+        ask(client, model, functions=[{"name": "read"}])
+    assert caught.value.param == "functions"
     with pytest.raises(openai.NotFoundError) as caught:
         ask(client, "gpt-4")
     assert caught.value.code == "model_not_found"

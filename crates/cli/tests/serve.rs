@@ -111,6 +111,15 @@ fn what_coding_agents_send_is_answered() {
 }
 
 #[test]
+#[ignore = "prompts of thousands of tokens, minutes: see CONTRIBUTING.md"]
+fn long_prompts_of_coding_agents_are_answered() {
+    let Some(model) = real_model("smollm2-135m") else { return };
+    let [program, model, configuration] = environment(path(&model));
+    let more = [program, model, configuration, ("LONG_PROMPTS", "1")];
+    python::pytest("test_agents.py::test_a_small_model_answers_or_says_that_it_is_too_much", &more);
+}
+
+#[test]
 fn no_request_that_the_document_allows_makes_a_server_error() {
     pytest("test_openapi.py", &Model::new().path);
 }

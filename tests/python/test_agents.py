@@ -102,8 +102,9 @@ def test_tokens_are_counted(request_, roomy):
 
 
 def is_for_a_small_model(request_):
-    between = SHORT <= request_.size <= LONG
-    return request_.answers and request_.name != USERS_IMAGE and between == ("LONG_PROMPTS" in os.environ)
+    if not request_.answers or request_.name == USERS_IMAGE:
+        return False
+    return (SHORT <= request_.size <= LONG) == ("LONG_PROMPTS" in os.environ)
 
 
 @of(filter(is_for_a_small_model, ALL))

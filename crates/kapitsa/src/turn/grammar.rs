@@ -84,8 +84,9 @@ impl Writer {
             }
             (ToolChoice::Required, _) => Some(self.calls(&tools.iter().collect::<Vec<_>>(), request.one_call)?),
             // The tools are still shown, so that the prompt goes on from the one before.
-            (ToolChoice::None, AnswerFormat::Text) if !request.tools.is_empty() => {
-                Some(Grammar::text_without(self.form.triggers))
+            (ToolChoice::None, AnswerFormat::Text) => {
+                let forbidden = if request.tools.is_empty() { &[] } else { self.form.triggers };
+                (!forbidden.is_empty()).then(|| Grammar::text_without(forbidden))
             }
             (_, AnswerFormat::Text) if tools.iter().any(has_rules) => Some(self.text_with_calls(tools)?),
             (_, AnswerFormat::Text) => None,
@@ -192,7 +193,7 @@ impl Writer {
 
     fn object(&self, schema: &Value) -> Result<Grammar, GrammarError> {
         match self.form.arguments {
-            Arguments::Json => Grammar::json_schema(&declared_only(schema)),
+            Arguments::Json => Grammar::json_schema(&arguments_schema(schema)),
             Arguments::Tagged { before_name, after_name, after_value } => {
                 Grammar::tagged_object(schema, &Tags { before_name, after_name, after_value })
             }
@@ -207,13 +208,22 @@ impl Writer {
     }
 }
 
-/// The schema of an object that has the declared properties and no others, where it does not say whether there may be others.
-fn declared_only(schema: &Value) -> Cow<'_, Value> {
-    let declares = schema["type"] == "object" && schema["properties"].as_object().is_some_and(|all| !all.is_empty());
-    if !declares || ["additionalProperties", "patternProperties"].iter().any(|key| schema.get(key).is_some()) {
+/// The schema of arguments: an object if it says nothing of its type, with the declared properties and no others if it does not say
+/// whether there may be others.
+fn arguments_schema(schema: &Value) -> Cow<'_, Value> {
+    let has = |keys: &[&str]| keys.iter().any(|key| schema.get(key).is_some());
+    let declares = schema["properties"].as_object().is_some_and(|all| !all.is_empty());
+    let is_typed = has(&["type", "$ref", "allOf", "anyOf", "oneOf", "enum", "const"]);
+    let is_closed = schema["type"] != "object" || !declares || has(&["additionalProperties", "patternProperties"]);
+    if !schema.is_object() || (is_typed && is_closed) {
         return Cow::Borrowed(schema);
     }
     let mut schema = schema.clone();
-    schema["additionalProperties"] = false.into();
+    if !is_typed {
+        schema["type"] = "object".into();
+    }
+    if !is_closed {
+        schema["additionalProperties"] = false.into();
+    }
     Cow::Owned(schema)
 }

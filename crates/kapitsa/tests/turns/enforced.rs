@@ -91,6 +91,27 @@ fn a_required_call_is_of_any_tool_and_more_may_follow() {
 }
 
 #[test]
+fn arguments_are_an_object_whatever_the_schema_leaves_open() {
+    let (llm, script) = open(HERMES);
+    let call =
+        |arguments: &str| format!("<tool_call>\n{{\"name\": \"one\", \"arguments\": {arguments}}}\n</tool_call>");
+    let found = |schema: Value, arguments: &str| {
+        let tool = Tool { input: ToolInput::Json { schema, strict: false }, ..tool("one", false) };
+        calls(&play(&llm, &script, &request(vec![tool], ToolChoice::Required), &call(arguments)))
+    };
+    let object = json!({"a": [1], "b": "c"});
+    assert_eq!(found(json!({}), &object.to_string()), [("one".into(), object.clone())]);
+    assert_eq!(found(json!({"type": "object"}), &object.to_string()), [("one".into(), object)]);
+    // Only what is declared, unless the schema has a word on others.
+    let schema = json!({"type": "object", "properties": {"x": {"type": "boolean"}}});
+    let given = found(schema.clone(), "{\"y\": 1}").remove(0).1;
+    assert!(given.get("y").is_none() && given.get("x").is_none_or(Value::is_boolean), "{given}");
+    let mut open = schema;
+    open["additionalProperties"] = true.into();
+    assert_eq!(found(open, "{\"y\": 1}"), [("one".into(), json!({"y": 1}))]);
+}
+
+#[test]
 fn thinking_stays_free() {
     let forced = || request(vec![tool("one", false)], ToolChoice::Required);
     // The prompt ends in thinking, or the model opens it.

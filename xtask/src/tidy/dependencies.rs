@@ -39,6 +39,7 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("llguidance", &["grammar"]),
     ("memmap2", &["cpu", "weights"]),
     ("minijinja", &["text"]),
+    ("regex-syntax", &["grammar"]),
     ("rustyline", &["cli"]),
     ("strsim", &["cli"]),
     ("sysinfo", &["kapitsa"]),

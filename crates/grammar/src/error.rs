@@ -21,12 +21,6 @@ pub enum GrammarError {
         /// What is wrong with it.
         reason: String,
     },
-    /// A control token that the vocabulary does not have.
-    #[error("the vocabulary has no control token `{token}`")]
-    UnknownToken {
-        /// Its spelling.
-        token: String,
-    },
     /// The grammar as a whole does not compile: it contradicts itself, or is larger than the limits.
     #[error("grammar: {reason}")]
     Grammar {

@@ -20,7 +20,6 @@ pub struct Grammar(Node);
 #[derive(Clone, Debug)]
 enum Node {
     Literal(String),
-    ControlToken(String),
     Schema(Arc<Schema>),
     Regex(String),
     Lark(String),
@@ -122,11 +121,6 @@ impl Grammar {
         Grammar(Node::Literal(text.to_owned()))
     }
 
-    /// Exactly this control token, by its spelling in the vocabulary. It cannot be written as text.
-    pub fn control_token(spelling: &str) -> Self {
-        Grammar(Node::ControlToken(spelling.to_owned()))
-    }
-
     /// Any text, the empty one included, in which none of `stops` occurs.
     pub fn text_without(stops: &[&str]) -> Self {
         let stops = stops.iter().filter(|stop| !stop.is_empty());
@@ -187,12 +181,9 @@ impl Grammar {
         Grammar(Node::OnceEach(members))
     }
 
-    /// As grammars of `llguidance`, the first of which is the whole. `control_token` finds the ids of control tokens.
-    pub(crate) fn render(
-        &self,
-        control_token: &dyn Fn(&str) -> Option<u32>,
-    ) -> Result<Vec<GrammarWithLexer>, GrammarError> {
-        let mut lark = Lark { control_token, rules: String::new(), parts: vec![] };
+    /// As grammars of `llguidance`, the first of which is the whole.
+    pub(crate) fn render(&self) -> Result<Vec<GrammarWithLexer>, GrammarError> {
+        let mut lark = Lark { rules: String::new(), parts: vec![] };
         let start = lark.expression(self)?;
         let mut all = vec![GrammarWithLexer::from_lark(format!("start: {start}\n{}", lark.rules))];
         all.append(&mut lark.parts);
@@ -212,23 +203,18 @@ pub(crate) fn check_regex(expression: &str) -> Result<(), String> {
 }
 
 /// A grammar in Lark's syntax as it grows.
-struct Lark<'a> {
-    control_token: &'a dyn Fn(&str) -> Option<u32>,
+struct Lark {
     /// All rules but the first.
     rules: String,
     /// Grammars that the rules refer to.
     parts: Vec<GrammarWithLexer>,
 }
 
-impl Lark<'_> {
+impl Lark {
     /// An expression for a rule.
     fn expression(&mut self, grammar: &Grammar) -> Result<String, GrammarError> {
         Ok(match &grammar.0 {
             Node::Literal(text) => quoted(text),
-            Node::ControlToken(spelling) => {
-                let unknown = || GrammarError::UnknownToken { token: shown(spelling, 100) };
-                format!("<[{}]>", (self.control_token)(spelling).ok_or_else(unknown)?)
-            }
             Node::Schema(schema) => self.schema(schema),
             Node::Regex(expression) => self.part(Part::Lark(format!("start: /{}/", regex_to_lark(expression, "")))),
             Node::Lark(text) => self.part(Part::Lark(text.clone())),

@@ -27,8 +27,8 @@ const STACK_BYTES: usize = 64 << 20;
 
 /// The tokens of a model, made ready for masks. Made once per model, and cheap to clone.
 ///
-/// A control token or end of a turn is never a way to write text, even if the text spells it: only
-/// [`Grammar::control_token`] allows one. Tokens with equal bytes are allowed together.
+/// A control token or end of a turn is never a way to write text, even if the text spells it. Tokens with equal bytes are
+/// allowed together.
 #[derive(Clone)]
 pub struct Vocabulary {
     factory: Arc<ParserFactory>,
@@ -73,9 +73,9 @@ impl Vocabulary {
     /// Makes a grammar ready to be followed in this model's tokens.
     ///
     /// # Errors
-    /// If it names a token that is not there, no text fits it, or it is larger than the limits.
+    /// If no text fits it, or it is larger than the limits.
     pub fn compile(&self, grammar: &Grammar) -> Result<CompiledGrammar, GrammarError> {
-        let grammars = grammar.render(&|spelling| self.control_token(spelling))?;
+        let grammars = grammar.render()?;
         let failed = |reason| GrammarError::Grammar { reason };
         let compile = || -> anyhow::Result<TokenParser> {
             let mut parser = self.factory.create_parser(TopLevelGrammar { grammars, max_tokens: None })?;
@@ -88,10 +88,6 @@ impl Vocabulary {
             thread.join().map_err(|_| failed("the compiler crashed".into()))
         })?;
         Ok(CompiledGrammar::new(parser.map_err(|error| failed(first_line(&error)))?))
-    }
-
-    fn control_token(&self, spelling: &str) -> Option<u32> {
-        self.trie().get_special_token(spelling)
     }
 
     fn trie(&self) -> &TokTrie {

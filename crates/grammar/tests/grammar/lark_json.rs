@@ -219,6 +219,13 @@ fn large_grammars_are_refused_with_the_limit() {
     assert_eq!(refusal(&" ".repeat(65_537)), "grammar: it has 65537 bytes, the limit is 65536");
 }
 
+#[test]
+fn what_is_ignored_hides_no_terminal() {
+    let lark = "start: \"\\n\" A B\nA: \"\\\"\"\nB: /\\n[^\\n]/\n%ignore \"\\\"\"";
+    let model = &small_models()[0];
+    assert!(model.accepts(&Grammar::lark_in_json_string(lark).unwrap(), &in_json("\n\"\n\\")));
+}
+
 /// A terminal, by texts of few characters.
 fn terminal() -> impl Strategy<Value = String> {
     let leaf = prop::sample::select(vec![
@@ -246,15 +253,21 @@ fn terminal() -> impl Strategy<Value = String> {
     })
 }
 
-/// The body of a rule that names the terminals `A` and `B`.
-fn rule() -> impl Strategy<Value = String> {
+/// The body of a rule that names the terminals `A` and `B`; and the same with what is ignored written out, as `IGNORED` after each
+/// terminal.
+fn rule() -> impl Strategy<Value = [String; 2]> {
     let leaf = prop::sample::select(vec!["A", "B", "\"a\"", "\"\\n\"", "/[^\\n]*/", "\"\""]);
-    leaf.prop_map(String::from).prop_recursive(3, 10, 3, |inner| {
+    let both = |leaf: &str| [leaf.to_owned(), format!("( {leaf} IGNORED* )")];
+    let joined = |parts: Vec<[String; 2]>, by: &str| {
+        [0, 1]
+            .map(|which| format!("( {} )", parts.iter().map(|part| part[which].as_str()).collect::<Vec<_>>().join(by)))
+    };
+    leaf.prop_map(both).prop_recursive(3, 10, 3, move |inner| {
         prop_oneof![
-            prop::collection::vec(inner.clone(), 1..4).prop_map(|parts| format!("( {} )", parts.join(" "))),
-            prop::collection::vec(inner.clone(), 2..4).prop_map(|parts| format!("( {} )", parts.join(" | "))),
+            prop::collection::vec(inner.clone(), 1..4).prop_map(move |parts| joined(parts, " ")),
+            prop::collection::vec(inner.clone(), 2..4).prop_map(move |parts| joined(parts, " | ")),
             (inner, prop::sample::select(vec!["?", "*", "+", "~2", "{1,2}"]))
-                .prop_map(|(of, many)| format!("( {of} ) {many}")),
+                .prop_map(|(of, many)| of.map(|of| format!("( {of} ) {many}"))),
         ]
     })
 }
@@ -265,7 +278,7 @@ proptest! {
     fn texts_and_what_stands_for_them_are_judged_alike(
         a in terminal(),
         b in terminal(),
-        rule in rule(),
+        [rule, written_out] in rule(),
         ignored: bool,
         texts in prop::collection::vec("[ab\n\"\\\\]{0,8}", 4),
     ) {
@@ -279,9 +292,12 @@ proptest! {
                     if ignored.is_empty() {
                         assert_alike(model, &lark, &text);
                     } else {
-                        // What is ignored may follow the last terminal if another could come; it is not written there.
+                        // What is ignored may follow the last terminal if another could come; it is not written there. The judge
+                        // has it as a terminal: where a text fits both, `%ignore` hides the other from llguidance.
+                        let judge = format!("start: IGNORED* {written_out}\nIGNORED: \"\\\"\"\nA: {a}\nB: {b}\n");
+                        let judge = Grammar::lark(&judge).unwrap();
                         let written = Grammar::lark_in_json_string(&lark).unwrap();
-                        let is_fine = model.accepts(&grammar, &text) || !model.accepts(&written, &in_json(&text));
+                        let is_fine = model.accepts(&judge, &text) || !model.accepts(&written, &in_json(&text));
                         assert!(is_fine, "{text:?} by {lark}");
                     }
                 }

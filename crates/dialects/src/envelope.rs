@@ -1,6 +1,6 @@
 //! A call that is one JSON object: `{"name": N, "arguments": {...}}`.
 
-use crate::answer::{Call, Flow};
+use crate::answer::{Body, Call, Flow, Opening};
 use crate::arguments::Arguments;
 use crate::json::{Json, character, closer};
 use crate::look::{Cursor, Look, MAX_NAME, Miss, is, is_space};
@@ -29,7 +29,17 @@ enum State {
 }
 
 impl Envelope {
-    pub(crate) fn new(is_bare: bool) -> Self {
+    /// Reads the beginning of a call that is an object and that something may be around.
+    pub(crate) fn open(at: &mut Cursor<'_>, is_bare: bool) -> Look<Opening> {
+        at.literal("{")?;
+        at.space()?;
+        match at.peek()? {
+            Some('"' | '\'') => Ok(Opening { name: None, body: Body::Envelope(Self::new(is_bare)), is_wrapped: true }),
+            _ => Err(Miss::Other),
+        }
+    }
+
+    fn new(is_bare: bool) -> Self {
         Self { is_bare, state: State::Key, name: None, early: String::new(), has_arguments: false }
     }
 

@@ -1,9 +1,9 @@
 //! `<tool_call>\n{"name": N, "arguments": {...}}\n</tool_call>`.
 
-use crate::answer::{Body, Opening, Place};
+use crate::answer::{Opening, Place};
 use crate::envelope::Envelope;
 use crate::form::{Arguments, Form};
-use crate::look::{Cursor, Look, Miss};
+use crate::look::{Cursor, Look};
 
 pub(crate) const FORM: Form = Form {
     before_name: "<tool_call>\n{\"name\": \"",
@@ -23,10 +23,5 @@ pub(crate) fn open(at: &mut Cursor<'_>, place: Place) -> Look<Opening> {
             at.space()?;
         }
     }
-    at.literal("{")?;
-    at.space()?;
-    match at.peek()? {
-        Some('"' | '\'') => Ok(Opening { name: None, body: Body::Envelope(Envelope::new(false)), is_wrapped: true }),
-        _ => Err(Miss::Other),
-    }
+    Envelope::open(at, false)
 }

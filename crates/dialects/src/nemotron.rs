@@ -1,9 +1,9 @@
 //! `<TOOLCALL>[{"name": N, "arguments": {...}}, ...]</TOOLCALL>`: a list of calls as JSON.
 
-use crate::answer::{Body, Opening, Place};
+use crate::answer::{Opening, Place};
 use crate::envelope::Envelope;
 use crate::form::{Arguments, Form};
-use crate::look::{Cursor, Look, Miss};
+use crate::look::{Cursor, Look};
 
 pub(crate) const FORM: Form = Form {
     before_name: "<TOOLCALL>[{\"name\": \"",
@@ -27,10 +27,5 @@ pub(crate) fn open(at: &mut Cursor<'_>, place: Place) -> Look<Opening> {
         at.take(1);
         at.space()?;
     }
-    at.literal("{")?;
-    at.space()?;
-    match at.peek()? {
-        Some('"' | '\'') => Ok(Opening { name: None, body: Body::Envelope(Envelope::new(false)), is_wrapped: true }),
-        _ => Err(Miss::Other),
-    }
+    Envelope::open(at, false)
 }

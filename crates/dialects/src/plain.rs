@@ -1,6 +1,6 @@
 //! The whole answer is `{"name": N, "parameters": {...}}` or a list of such, maybe in a code fence.
 
-use crate::answer::{Body, Opening, Place};
+use crate::answer::{Opening, Place};
 use crate::envelope::Envelope;
 use crate::form::{Arguments, Form};
 use crate::look::{Cursor, Look, Miss, is};
@@ -35,10 +35,5 @@ pub(crate) fn open(at: &mut Cursor<'_>, place: Place) -> Look<Opening> {
         }
         Place::AfterCall | Place::Text => return Err(Miss::Other),
     }
-    at.literal("{")?;
-    at.space()?;
-    match at.peek()? {
-        Some('"' | '\'') => Ok(Opening { name: None, body: Body::Envelope(Envelope::new(true)), is_wrapped: true }),
-        _ => Err(Miss::Other),
-    }
+    Envelope::open(at, true)
 }

@@ -2,7 +2,7 @@
 
 use kapitsa::turn::{Tool, ToolChoice};
 
-use crate::error::ApiError;
+use crate::error::{ApiError, clip};
 
 /// The choice by its name in the APIs of OpenAI.
 pub(crate) fn by_mode(place: &str, mode: &str) -> Result<ToolChoice, ApiError> {
@@ -11,9 +11,8 @@ pub(crate) fn by_mode(place: &str, mode: &str) -> Result<ToolChoice, ApiError> {
         "none" => Ok(ToolChoice::None),
         "required" => Ok(ToolChoice::Required),
         other => {
-            let shown: String = other.chars().take(60).collect();
-            let what = format!("{place} is `{shown}`, expected none, auto, required or a tool");
-            Err(ApiError::field(place, what))
+            let what = format!("is `{}`, expected none, auto, required or a tool", clip(other));
+            Err(ApiError::place(place, what))
         }
     }
 }
@@ -30,14 +29,11 @@ pub(crate) fn among(choice: ToolChoice, mut allowed: Vec<String>, tools: &mut Ve
 
 /// The choice, if the tools that it asks for are there.
 pub(crate) fn checked(choice: ToolChoice, tools: &[Tool]) -> Result<ToolChoice, ApiError> {
-    let wrong = |what: String| Err(ApiError::field("tool_choice", format!("tool_choice {what}")));
+    let wrong = |what: &str| Err(ApiError::place("tool_choice", what));
     match &choice {
-        ToolChoice::Required if tools.is_empty() => {
-            wrong("asks for a call, but there is no tool that can be offered".into())
-        }
+        ToolChoice::Required if tools.is_empty() => wrong("asks for a call, but there is no tool that can be offered"),
         ToolChoice::Named(name) if tools.iter().all(|tool| tool.name != *name) => {
-            let shown: String = name.chars().take(60).collect();
-            wrong(format!("names `{shown}`, which is none of the tools"))
+            wrong(&format!("names `{}`, which is none of the tools", clip(name)))
         }
         _ => Ok(choice),
     }

@@ -5,6 +5,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use kapitsa::{EngineError, Error, TextError};
 use serde::Serialize;
+use serde_json::Value;
 use utoipa::{IntoResponses, ToSchema};
 
 /// Seconds after which a client that met a full queue may come again.
@@ -88,6 +89,11 @@ impl ApiError {
         Self::invalid(message).param(param)
     }
 
+    /// As [`field`](Self::field), with a message that begins with the field.
+    pub(crate) fn place(place: &str, what: impl std::fmt::Display) -> Self {
+        Self::field(place, format!("{place} {what}"))
+    }
+
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "invalid_request_error", message)
     }
@@ -152,6 +158,23 @@ impl ApiError {
     pub(crate) fn body(&self) -> &ErrorBody {
         &self.body
     }
+}
+
+/// A value for a message.
+pub(crate) fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("`{}`", clip(text)),
+        Value::Null => "null".into(),
+        Value::Bool(_) => "a boolean".into(),
+        Value::Number(number) => number.to_string(),
+        Value::Array(_) => "a list".into(),
+        Value::Object(_) => "an object".into(),
+    }
+}
+
+/// As much of a text as a message or note shows.
+pub(crate) fn clip(text: &str) -> String {
+    text.chars().take(60).collect()
 }
 
 impl From<Error> for ApiError {

@@ -140,13 +140,13 @@ fn images(app: &App, request: &mut TurnRequest) -> Result<Vec<ImageFile>, ApiErr
     if !app.llm.sees_images() {
         request.note_tool_images();
         if let Some(ImageSource { place, .. }) = request.images.first() {
-            let what = format!("{place} is an image, but the model `{}` sees no images; send text only", app.model.id);
-            return Err(ApiError::field(place, what));
+            let what = format!("is an image, but the model `{}` sees no images; send text only", app.model.id);
+            return Err(ApiError::place(place, what));
         }
     }
     if let Some(ImageSource { place, .. }) = request.images.get(MAX_IMAGES) {
-        let what = format!("{place} is one image more than the {MAX_IMAGES} that a request may have");
-        return Err(ApiError::field(place, what));
+        let what = format!("is one image more than the {MAX_IMAGES} that a request may have");
+        return Err(ApiError::place(place, what));
     }
     let images = app.llm.turn_images(request).map_err(|error| placed(request, error))?;
     prepare::check_length(app, text_bytes(request), images.iter().map(ImageFile::tokens).sum())?;

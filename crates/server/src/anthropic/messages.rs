@@ -16,8 +16,8 @@ use kapitsa::Message;
 use kapitsa::turn::{ImageData, ImageSource};
 use serde_json::{Map, Value, json};
 
-use super::place::{Placed, clip, refused};
-use crate::error::ApiError;
+use super::place::Placed;
+use crate::error::{ApiError, clip};
 
 /// How the line begins by which Claude Code says whom to bill.
 const BILLING: &str = "x-anthropic-billing-header:";
@@ -45,7 +45,7 @@ impl Conversation {
         }
         match conversation.messages.iter().any(|message| message.role != "system") {
             true => Ok(conversation),
-            false => Err(refused(&messages.place, "holds nothing to answer, expected a message of the user")),
+            false => Err(ApiError::place(&messages.place, "holds nothing to answer, expected a message of the user")),
         }
     }
 
@@ -63,7 +63,7 @@ impl Conversation {
     fn system(&mut self, content: Vec<Block<'_>>) -> Result<(), ApiError> {
         let said = Said::read(content)?;
         if let Some(image) = said.images.first() {
-            return Err(refused(&image.place, "is an image, which only users and tools can send"));
+            return Err(ApiError::place(&image.place, "is an image, which only users and tools can send"));
         }
         if !said.is_empty() {
             self.push("system", said, Map::new());
@@ -107,7 +107,7 @@ impl Conversation {
                 Block::Other("thinking", block) => thinking.extend(block.optional("thinking", Placed::text)?),
                 Block::Other("tool_use", block) => calls.push(call(&block)?),
                 Block::Other("image", block) => {
-                    return Err(refused(&block.place, "is an image, which only users and tools can send"));
+                    return Err(ApiError::place(&block.place, "is an image, which only users and tools can send"));
                 }
                 Block::Other(kind, block) => tracing::debug!(kind, place = block.place, "left out a block"),
             }

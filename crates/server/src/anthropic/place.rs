@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, shown};
 
 /// A value and where it stands, such as `messages[3].content[0].text`; the body's place is empty.
 pub(super) struct Placed<'a> {
@@ -23,7 +23,7 @@ impl<'a> Placed<'a> {
     }
 
     pub(super) fn required(&self, name: &str) -> Result<Placed<'a>, ApiError> {
-        self.field(name).ok_or_else(|| refused(&self.inner(name), "is missing"))
+        self.field(name).ok_or_else(|| ApiError::place(&self.inner(name), "is missing"))
     }
 
     /// A field that may be absent, read.
@@ -79,27 +79,10 @@ impl<'a> Placed<'a> {
 
     /// It is not what it has to be.
     pub(super) fn expected(&self, what: &str) -> ApiError {
-        let found = match self.value {
-            Value::String(text) => format!("`{}`", clip(text)),
-            Value::Null => "null".into(),
-            Value::Bool(_) => "a boolean".into(),
-            Value::Number(number) => number.to_string(),
-            Value::Array(_) => "a list".into(),
-            Value::Object(_) => "an object".into(),
-        };
+        let found = shown(self.value);
         match self.place.as_str() {
             "" => ApiError::invalid(format!("the body is {found}, expected {what}")),
-            place => refused(place, format!("is {found}, expected {what}")),
+            place => ApiError::place(place, format!("is {found}, expected {what}")),
         }
     }
-}
-
-/// An error that names its place.
-pub(super) fn refused(place: &str, what: impl std::fmt::Display) -> ApiError {
-    ApiError::field(place, format!("{place} {what}"))
-}
-
-/// As much of a text as a message or note shows.
-pub(super) fn clip(text: &str) -> String {
-    text.chars().take(60).collect()
 }

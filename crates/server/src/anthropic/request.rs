@@ -13,7 +13,7 @@ use kapitsa::turn::{AnswerFormat, SamplingChanges, Thinking, Tool, ToolChoice, T
 use serde_json::Value;
 
 use super::messages::Conversation;
-use super::place::{Placed, refused};
+use super::place::Placed;
 use crate::choice;
 use crate::error::ApiError;
 
@@ -142,11 +142,11 @@ fn answer_format(format: Placed<'_>) -> Result<AnswerFormat, ApiError> {
 fn stops(list: Placed<'_>) -> Result<Vec<String>, ApiError> {
     let texts = list.items()?.map(Placed::text).collect::<Result<Vec<_>, _>>()?;
     if texts.len() > MAX_STOPS {
-        return Err(refused(&list.place, format!("has {} texts, expected at most {MAX_STOPS}", texts.len())));
+        return Err(ApiError::place(&list.place, format!("has {} texts, expected at most {MAX_STOPS}", texts.len())));
     }
     match texts.iter().position(|text| text.is_empty() || text.len() > MAX_STOP_BYTES) {
         None => Ok(texts.into_iter().map(str::to_owned).collect()),
-        Some(index) => Err(refused(
+        Some(index) => Err(ApiError::place(
             &format!("{}[{index}]", list.place),
             format!("has {} bytes, expected 1 to {MAX_STOP_BYTES}", texts[index].len()),
         )),

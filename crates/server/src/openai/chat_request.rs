@@ -262,7 +262,7 @@ impl ChatFields {
 
 impl ResponseFormat {
     fn answer(self) -> Result<AnswerFormat, ApiError> {
-        let wrong = |field: &str, what: &str| Err(ApiError::field(field, format!("{field} {what}")));
+        let wrong = |field: &str, what: &str| Err(ApiError::place(field, what));
         let place = "response_format.json_schema.schema";
         match (self.r#type.as_str(), self.json_schema.and_then(|format| format.schema)) {
             ("text", _) => Ok(AnswerFormat::Text),
@@ -277,7 +277,7 @@ impl ResponseFormat {
 /// Whether a tool must be called. Tools that it is not allowed leave the list.
 fn tool_choice(wanted: Option<&Value>, tools: &mut Vec<Tool>) -> Result<Choice, ApiError> {
     let name = |tool: &Value| tool["function"]["name"].as_str().map(str::to_owned);
-    let wrong = |field: &str, what: &str| Err(ApiError::field(field, format!("{field} {what}")));
+    let wrong = |field: &str, what: &str| Err(ApiError::place(field, what));
     let chosen = match wanted {
         None | Some(Value::Null) => Choice::Auto,
         Some(Value::String(mode)) => choice::by_mode("tool_choice", mode)?,
@@ -308,10 +308,7 @@ fn tool((index, tool): (usize, &Value)) -> Option<Result<Tool, ApiError>> {
 }
 
 fn function(index: usize, tool: &Value) -> Result<Tool, ApiError> {
-    let wrong = |field: &str, what: &str| {
-        let place = format!("tools[{index}].{field}");
-        Err(ApiError::field(&place, format!("{place} {what}")))
-    };
+    let wrong = |field: &str, what: &str| Err(ApiError::place(&format!("tools[{index}].{field}"), what));
     let function = &tool["function"];
     let Some(name) = function["name"].as_str().filter(|name| !name.is_empty()) else {
         return wrong("function.name", "is missing, expected a name");

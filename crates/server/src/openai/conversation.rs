@@ -4,7 +4,7 @@ use kapitsa::Message;
 use kapitsa::turn::{ImageData, ImageSource};
 use serde_json::{Map, Value, json};
 
-use crate::error::ApiError;
+use crate::error::{ApiError, clip, shown};
 
 const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
 
@@ -30,7 +30,7 @@ impl Conversation {
 
     fn add(&mut self, mut fields: Map<String, Value>) -> Result<(), ApiError> {
         let place = format!("messages[{}]", self.messages.len());
-        let wrong = |field: &str, what: String| Err(wrong(&format!("{place}.{field}"), what));
+        let wrong = |field: &str, what: String| Err(ApiError::place(&format!("{place}.{field}"), what));
         let role = match fields.remove("role") {
             Some(Value::String(role)) if ROLES.contains(&role.as_str()) => role,
             Some(found) => return wrong("role", format!("is {}, expected one of {}", shown(&found), ROLES.join(", "))),
@@ -59,47 +59,30 @@ impl Conversation {
             Some(kind @ ("text" | "refusal")) => kind.to_owned(),
             Some("image_url") => {
                 if !matches!(role, "user" | "tool") {
-                    return Err(wrong(&place, "is an image, which only messages of user and tool can have"));
+                    return Err(ApiError::place(&place, "is an image, which only messages of user and tool can have"));
                 }
                 self.image(format!("{place}.image_url"), &part["image_url"])?;
                 return Ok(json!({ "type": "image" }));
             }
             Some(kind) => {
-                return Err(wrong(&place, format!("is of type `{}`, expected text or image_url", clip(kind))));
+                return Err(ApiError::place(
+                    &place,
+                    format!("is of type `{}`, expected text or image_url", clip(kind)),
+                ));
             }
-            None => return Err(wrong(&place, "has no type, expected text or image_url")),
+            None => return Err(ApiError::place(&place, "has no type, expected text or image_url")),
         };
         match part[&kind].take() {
             text @ Value::String(_) => Ok(json!({ "type": "text", "text": text })),
-            _ => Err(wrong(&place, format!("is of type {kind}, but has no {kind}"))),
+            _ => Err(ApiError::place(&place, format!("is of type {kind}, but has no {kind}"))),
         }
     }
 
     fn image(&mut self, place: String, image: &Value) -> Result<(), ApiError> {
         let Some(url) = image.get("url").and_then(Value::as_str) else {
-            return Err(wrong(&place, "has no url, expected one that begins with data:image/png;base64,"));
+            return Err(ApiError::place(&place, "has no url, expected one that begins with data:image/png;base64,"));
         };
         self.images.push(ImageSource { place, data: ImageData::Url(url.into()) });
         Ok(())
     }
-}
-
-fn wrong(place: &str, what: impl std::fmt::Display) -> ApiError {
-    ApiError::field(place, format!("{place} {what}"))
-}
-
-/// A value for a message.
-fn shown(value: &Value) -> String {
-    match value {
-        Value::String(text) => format!("`{}`", clip(text)),
-        Value::Null => "null".into(),
-        Value::Bool(_) => "a boolean".into(),
-        Value::Number(number) => number.to_string(),
-        Value::Array(_) => "a list".into(),
-        Value::Object(_) => "an object".into(),
-    }
-}
-
-fn clip(text: &str) -> String {
-    text.chars().take(60).collect()
 }

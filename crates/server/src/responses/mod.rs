@@ -50,7 +50,7 @@ fn at<T: DeserializeOwned>(place: &str, value: &Value) -> Result<T, ApiError> {
 /// The error about what stands at `place`.
 fn wrong(place: &str, what: impl std::fmt::Display) -> ApiError {
     let what: String = what.to_string().chars().take(SHOWN).collect();
-    ApiError::field(place, format!("{place} {what}"))
+    ApiError::place(place, what)
 }
 
 /// What a value is, for messages.

@@ -106,7 +106,8 @@ impl Grammar {
     /// The inside of a JSON string, without its quotes, that stands for a text which [`lark`](Self::lark) accepts.
     ///
     /// Each character is written in one way: as itself, but quotes, backslashes and line breaks as a backslash and a letter.
-    /// Control characters that have no such letter are not written.
+    /// Control characters that have no such letter are not written. Text that fits a terminal and what is ignored may be either;
+    /// [`lark`](Self::lark) skips it. What is ignored is not written after the last terminal.
     ///
     /// # Errors
     /// As [`lark`](Self::lark) has; if the grammar has anything beside rules, terminals, `%import common` and `%ignore`, as
